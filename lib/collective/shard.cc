@@ -18,16 +18,6 @@ FoldQueue fold_queue_of(const ShardConfig& config, std::unique_ptr<reduce::Backe
   return FoldQueue(std::move(backend), config.pending_entries + more, config.batch_entries);
 }
 
-Links make_links(const ShardConfig& config, const PacketBuffers& buffers, OpTable& ops,
-                 ShardCounters& counters) {
-  Links links;
-  for (std::size_t i = 0; i < link_count(config); ++i) {
-    links.push_back(std::make_unique<Link>(ring_link(config, static_cast<LinkIndex>(i)), config,
-                                           buffers, ops, counters));
-  }
-  return links;
-}
-
 /// An op that moves elements, whatever they are, moves bytes.
 OpSpec as_moved(const OpSpec& called) noexcept {
   OpSpec spec = called;
@@ -60,8 +50,9 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       buffers_(config_, data_frame_bytes(config)),
       folds_(fold_queue_of(config, std::move(backend))),
       ops_(config.max_active_ops, config.max_chunks, config.lane, config.lanes),
-      links_(make_links(config_, buffers_, ops_, counters_)),
-      ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links_, counters_)
+      neighbors_(config_, group_, buffers_, ops_, counters_),
+      rails_(config_, neighbors_, counters_),
+      ends_(needs_all_ranks(config_) ? std::make_unique<PeerEnds>(config_, links(), counters_)
                                      : nullptr),
       abort_answers_(ends_ != nullptr ? std::make_unique<AbortAnswers>(config_, *ends_) : nullptr),
       direct_(config_.direct_bytes != 0 && ends_ != nullptr
@@ -79,29 +70,21 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       compares_calls_(config.nranks > 1 && !config.folds_only()),
       checks_(config.payload_pool != nullptr ? folds_.places() : 0),
       events_(config.max_active_ops),
-      membership_(config_, links_, ops_, folds_, direct_.get(), transfers_.get(), events_),
-      stall_(config.rank, config.nranks, config.timeouts.stuck_ns),
-      has_rails_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
-                 std::any_of(config.peers.begin(), config.peers.end(),
-                             [](const PeerAddress& peer) { return !peer.others.empty(); })),
-      watches_paths_(has_rails_ || std::any_of(links_.begin(), links_.end(), [](const auto& link) {
-                       return link->choice() != nullptr;
-                     })) {}
+      membership_(config_, group_, neighbors_, ops_, folds_, direct_.get(), transfers_.get(),
+                  events_),
+      stall_(config.rank, config.nranks, config.timeouts.stuck_ns) {}
 
 Shard::~Shard() { drop_everything(); }
 
 void Shard::start(TimeNs now) noexcept {
   last_poll_ = now;
-  for (const auto& link : links_) {
-    if (link->gets_data()) link->sender().quiet_from(now);
-  }
+  neighbors_.quiet_from(now);
   membership_.start(now);
 }
 
 PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   const OpSpec spec = as_moved(called);
-  if (membership_.state() != ShardState::kFormed || spec.op_seq != ops_.posted() + 1 ||
-      !fits(spec.redop, spec.datatype) ||
+  if (!group_.formed() || spec.op_seq != ops_.posted() + 1 || !fits(spec.redop, spec.datatype) ||
       (spec.redop == RedOp::kPremulSum && spec.factors == nullptr && !config_.folds_only())) {
     return PostResult::kRefused;
   }
@@ -131,7 +114,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
   op->streaming = plan.bytes >= config_.streaming_bytes;
   GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
                   op->record.bytes);
-  for (const auto& link : links_) {
+  for (const auto& link : links()) {
     if (link->brings_data() && link->on_ring()) link->receiver().transport().request_ack();
   }
   if (plan.rules.waits_for_all) last_waiting_ = spec.op_seq;
@@ -155,7 +138,7 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
 
 void Shard::admit(TimeNs now) noexcept {
   const PostedWords words = posted_by_all_.words(ops_.posted(), agreed());
-  for (const auto& link : links_) {
+  for (const auto& link : links()) {
     if (!link->brings_data() || !link->on_ring()) continue;
     const PostedWords& told = link->receiver().words_told();
     if (std::min(words.onwards, last_waiting_) > told.onwards ||
@@ -203,53 +186,20 @@ void Shard::finish_if_done(Op& op) noexcept {
 
 void Shard::lead_to(std::uint16_t rank, const wire::IpAddress& ip,
                     const wire::FrameTemplate& frame) noexcept {
-  for (const auto& link : links_) {
-    if (link->end.rank() != rank) continue;
-    link->end.lead_to(ip, frame);
-    if (!live()) continue;
-    if (link->gets_data()) link->sender().probe_at_once();
-    if (link->brings_data()) link->receiver().transport().request_ack();
-  }
+  neighbors_.lead_to(rank, ip, frame);
   if (ends_ == nullptr || !ends_->has(rank)) return;
-  if (!is_linked(rank)) ends_->of(rank).lead_to(ip, frame);
+  if (!neighbors_.has(rank)) ends_->of(rank).lead_to(ip, frame);
   if (direct_ != nullptr && live()) direct_->probe_at_once(rank);
-}
-
-bool Shard::is_linked(std::uint16_t rank) const noexcept {
-  return std::any_of(links_.begin(), links_.end(),
-                     [&](const auto& link) { return link->end.rank() == rank; });
-}
-
-bool Shard::is_heard_on_ring(std::uint16_t rank) const noexcept {
-  if (membership_.state() != ShardState::kFormed) return false;
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (links_[i]->end.rank() == rank && !membership_.has_left(i)) return true;
-  }
-  return false;
-}
-
-bool Shard::has_left(std::uint16_t rank) const noexcept {
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (links_[i]->end.rank() == rank && membership_.has_left(i)) return true;
-  }
-  return false;
 }
 
 void Shard::abort(const AbortReason& reason, TimeNs now) noexcept {
   if (!membership_.abort(reason, now)) return;
-  if (abort_answers_ != nullptr && is_ring_broken()) {
+  if (abort_answers_ != nullptr && neighbors_.someone_left()) {
     for (std::uint16_t rank = 0; rank < config_.all_ranks(); ++rank) {
-      if (ends_->has(rank) && !is_linked(rank)) abort_answers_->tell(rank);
+      if (ends_->has(rank) && !neighbors_.has(rank)) abort_answers_->tell(rank);
     }
   }
   drop_everything();
-}
-
-bool Shard::is_ring_broken() const noexcept {
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (membership_.has_left(i)) return true;
-  }
-  return false;
 }
 
 void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
@@ -258,15 +208,13 @@ void Shard::abort_if(const Membership::Cause& cause, TimeNs now) noexcept {
 
 void Shard::leave(TimeNs now) noexcept {
   abort_if(membership_.leave(now), now);
-  if (direct_ != nullptr && membership_.state() == ShardState::kLeaving) direct_->leave();
+  if (direct_ != nullptr && group_.state() == ShardState::kLeaving) direct_->leave();
 }
 
 void Shard::drop_everything() noexcept {
   // What the backend has is freed when it gives it back: complete() sees the state.
   folds_.drop_waiting();
-  for (const auto& link : links_) {
-    if (link->gets_data()) link->sender().drop_all();
-  }
+  neighbors_.drop_all();
   early_.free_all();
   if (direct_ != nullptr) direct_->drop_all();
   if (transfers_ != nullptr) transfers_->drop_all();
@@ -278,35 +226,31 @@ void Shard::drop_everything() noexcept {
 
 bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
-  if (membership_.state() == ShardState::kIdle || membership_.state() == ShardState::kClosed) {
+  if (group_.state() == ShardState::kIdle || group_.state() == ShardState::kClosed) {
     return false;
   }
   fold(now);
   if (!checks_.empty()) receive_checked(now);
   const TimeNs round = account_round(now);
   // What goes by a new path goes in the next round, when the lane knows of it.
-  if (watches_paths_ && run_rails(round, now, out)) [[unlikely]]
+  if (rails_.watches_paths() && live() && rails_.run(round, now, out)) [[unlikely]]
     return true;
   bool worked = membership_.run(now, out);
-  if (watches_paths_) [[unlikely]]
-    worked |= ask_by_rails(out);
-  if (membership_.state() == ShardState::kForming) abort_if(membership_.overdue(now), now);
-  if (membership_.state() == ShardState::kClosed) drop_everything();
-  if (membership_.state() == ShardState::kAborted && abort_answers_ != nullptr) {
+  if (rails_.watches_paths()) [[unlikely]]
+    worked |= rails_.ask(out);
+  if (group_.forming()) abort_if(membership_.overdue(now), now);
+  if (group_.state() == ShardState::kClosed) drop_everything();
+  if (group_.aborted() && abort_answers_ != nullptr) {
     worked |= abort_answers_->send(membership_.reason(), membership_.aborts_sent(), out);
   }
   if (!live()) return worked;
-  if (links_.empty()) {
+  if (links().empty()) {
     if (transfers_ != nullptr) worked |= run_transfers(now, out);
     return worked | fold_local(now);
   }
 
   if (stall_.asks()) worked |= send_questions(out);
-  for (const auto& link : links_) {
-    if (!link->gets_data() || link->sender().transport().deadline() > now) continue;
-    if (link->sender().on_deadline(now).acknowledged) stall_.moved(now);
-    worked = true;
-  }
+  worked |= neighbors_.run_timers(now, stall_);
   // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
   // A round in which there is no room is nobody's turn.
   if (transfers_ != nullptr && direct_went_ && transfers_->waits_for_room()) {
@@ -324,15 +268,8 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   if (!early_.empty() && live()) retry_early(now);
   if (live() && held_may_go()) release_held(now);
   if (live() && may_send_data()) worked |= send_data(now, out);
-  for (const auto& link : links_) {
-    if (!link->brings_data()) continue;
-    LinkReceiver& from = link->receiver();
-    if (!from.send_ack(posted_by_all_, ops_, agreed(), idle, now, link->end.ack_side(out))) {
-      continue;
-    }
-    ++counters_.acks_sent;
-    worked = true;
-  }
+  worked |= neighbors_.send_acks([this] { return posted_by_all_.words(ops_.posted(), agreed()); },
+                                 idle, now, out);
   // The ring's room comes first.
   if (transfers_ != nullptr && live()) worked |= run_transfers(now, out);
   return worked;

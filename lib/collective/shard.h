@@ -30,12 +30,15 @@
 #include "base/result.h"
 #include "collective/direct/direct.h"
 #include "collective/event_queue.h"
-#include "collective/links/link.h"
 #include "collective/links/packet_buffers.h"
+#include "collective/links/packet_source.h"
 #include "collective/links/peer_ends.h"
 #include "collective/membership/abort_answers.h"
+#include "collective/membership/group.h"
 #include "collective/membership/membership.h"
 #include "collective/membership/stall_watch.h"
+#include "collective/neighbors/neighbors.h"
+#include "collective/neighbors/rails.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_spec.h"
 #include "collective/ops/op_table.h"
@@ -51,16 +54,6 @@
 #include "wire/packet.h"
 
 namespace gradwire::collective {
-
-/// Of a rank that is no neighbour on the ring.
-inline constexpr LinkIndex kNoLink = 0xff;
-
-/// Who sent a packet, or why it is no neighbour's.
-struct PacketSource {
-  wire::Drop drop = wire::Drop::kForeign;
-  LinkIndex link = 0;  ///< if `drop` is kNone; of no meaning if the packet goes to any rank
-  PathIndex path = 0;  ///< by which it came, if `drop` is kNone
-};
 
 class Shard {
  public:
@@ -92,14 +85,14 @@ class Shard {
   /// Somebody at `source` speaks another version: if a neighbour has that address, the error of a
   /// group that does not form says so.
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
-    membership_.on_other_version(source, version);
+    neighbors_.on_other_version(source, version);
   }
-  /// As Membership.
+  /// As Neighbors.
   void on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept {
-    membership_.on_other_group(source, key);
+    neighbors_.on_other_group(source, key);
   }
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
-    membership_.on_unfit_hello(source, says_rank);
+    neighbors_.on_unfit_hello(source, says_rank);
   }
   /// End of a receive burst: reduces and stores what it brought.
   void flush(TimeNs now) noexcept;
@@ -118,11 +111,11 @@ class Shard {
 
   /// Whether packets go to some rank by more than one path. Then the lane asks before each poll by
   /// which of its ports the frames of Outbox::down() and up() go.
-  [[nodiscard]] bool has_rails() const noexcept { return has_rails_; }
-  [[nodiscard]] std::uint16_t down_port() const noexcept;
-  [[nodiscard]] std::uint16_t up_port() const noexcept;
+  [[nodiscard]] bool has_rails() const noexcept { return rails_.several_paths(); }
+  [[nodiscard]] std::uint16_t down_port() const noexcept { return rails_.down_port(); }
+  [[nodiscard]] std::uint16_t up_port() const noexcept { return rails_.up_port(); }
 
-  /// Ends the group on this rank with an error and tells both neighbours.
+  /// Ends the group on this rank with an error and tells all neighbors.
   void abort(const AbortReason& reason, TimeNs now) noexcept;
   /// Nothing more will be posted: finish, say bye, close. Unfinished ops at that time abort.
   void leave(TimeNs now) noexcept;
@@ -150,21 +143,14 @@ class Shard {
  private:
   Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
 
+  [[nodiscard]] const Links& links() const noexcept { return neighbors_.links(); }
+
   // shard.cc
-  [[nodiscard]] bool live() const noexcept { return membership_.live(); }
-  /// Whether it is a neighbour on the ring.
-  [[nodiscard]] bool is_linked(std::uint16_t rank) const noexcept;
-  /// Whether it is one, and the ring judges whether it is silent: no more of it than what the ring
-  /// sends may have come, where a port is slow.
-  [[nodiscard]] bool is_heard_on_ring(std::uint16_t rank) const noexcept;
-  /// Whether it is a neighbour that said bye.
-  [[nodiscard]] bool has_left(std::uint16_t rank) const noexcept;
+  [[nodiscard]] bool live() const noexcept { return group_.live(); }
   /// Whether an abort's ranks are the group's.
   [[nodiscard]] bool names_ranks(const AbortReason& reason) const noexcept {
     return reason.culprit_rank < config_.all_ranks() && reason.reporter_rank < config_.all_ranks();
   }
-  /// Whether a neighbour has left, which hands no abort on.
-  [[nodiscard]] bool is_ring_broken() const noexcept;
   void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   void finish_if_done(Op& op) noexcept;
   void abort_if(const Membership::Cause& cause, TimeNs now) noexcept;
@@ -197,6 +183,10 @@ class Shard {
   void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
   /// The next rank has posted more: ops above `granted_before` may have waited for that alone.
   void finish_granted(const LinkSender& to, std::uint64_t granted_before) noexcept;
+  /// A hello, or the answer to one. @return why it was dropped.
+  [[nodiscard, gnu::noinline]] wire::Drop receive_hello(const PacketSource& from,
+                                                        const wire::Packet& packet,
+                                                        TimeNs now) noexcept;
   void receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept;
   void receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept;
   void receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept;
@@ -217,16 +207,6 @@ class Shard {
   [[nodiscard]] std::uint64_t agreed() const noexcept {
     return compares_calls_ ? calls_.agreed() : UINT64_MAX;
   }
-
-  // shard_rails.cc: if there are rails, or several source ports
-  /// By which path the other rank sends, what answers it goes back.
-  [[gnu::noinline]] void note_path(const wire::Packet& packet, const PacketSource& from) noexcept;
-  /// @return whether a link took another path: its port may have less room than the outbox says.
-  bool run_rails(TimeNs round, TimeNs now, Outbox& out) noexcept;
-  bool ask_by_rails(Outbox& out) noexcept;
-  /// The rank before asks by hellos, since it hears no acknowledgement, and says from which of this
-  /// rank's source ports an answer came.
-  void note_source(Link& link, const wire::HelloBody& hello, PathIndex path, TimeNs now) noexcept;
 
   // shard_direct.cc: if there is a direct_
   void start_direct(Op& op, TimeNs now) noexcept;
@@ -266,7 +246,7 @@ class Shard {
   /// Applies what is held, as far as it may go on now.
   void release_held(TimeNs now) noexcept;
   [[nodiscard]] bool held_may_go() const noexcept {
-    return !held_.empty() && !folds_.full() && has_transit_room(links_[held_to_]->sender());
+    return !held_.empty() && !folds_.full() && has_transit_room(links()[held_to_]->sender());
   }
   /// Credit that chunks held until the next rank acknowledged them.
   void return_credit(LinkSender& from) noexcept;
@@ -288,7 +268,7 @@ class Shard {
   void complete(const Folded& done, TimeNs now) noexcept;
   /// The buffer of a chunk that another rank sent is free, or holds what goes on.
   void finish_arrival(const Op& op) noexcept {
-    LinkReceiver& from = links_[op.rules.from]->receiver();
+    LinkReceiver& from = links()[op.rules.from]->receiver();
     from.finish_chunk();
     if (!folds_.runs_at_once()) from.tell_credit();
   }
@@ -314,7 +294,7 @@ class Shard {
   /// What starts here is copied to where it ends here, too. There is a place in the fold queue.
   void copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept;
   [[nodiscard]] LinkSender& sender_of(const Op& op) const noexcept {
-    return links_[op.rules.to]->sender();
+    return links()[op.rules.to]->sender();
   }
 
   // shard_watch.cc
@@ -335,8 +315,10 @@ class Shard {
   PacketBuffers buffers_;
   FoldQueue folds_;
   OpTable ops_;
-  Links links_;
-  std::unique_ptr<PeerEnds> ends_;               ///< nullptr: packets go between neighbours alone
+  Group group_;
+  Neighbors neighbors_;
+  Rails rails_;
+  std::unique_ptr<PeerEnds> ends_;               ///< nullptr: packets go between neighbors alone
   std::unique_ptr<AbortAnswers> abort_answers_;  ///< if there are ends_
   std::unique_ptr<Direct> direct_;               ///< nullptr: no op is direct
   std::unique_ptr<Transfers> transfers_;         ///< nullptr: there are none
@@ -359,9 +341,6 @@ class Shard {
   Membership membership_;
   StallWatch stall_;
   TimeNs last_poll_ = 0;
-  bool has_rails_ = false;
-  bool watches_paths_ = false;  ///< some link has a choice()
-  TimeNs path_since_ = 0;       ///< of the link down
 };
 
 }  // namespace gradwire::collective

@@ -9,10 +9,10 @@
 namespace gradwire::collective {
 
 void Shard::compare_calls(TimeNs now) noexcept {
-  const auto next = std::find_if(links_.begin(), links_.end(), [](const auto& link) {
+  const auto next = std::find_if(links().begin(), links().end(), [](const auto& link) {
     return link->gets_data() && link->on_ring();
   });
-  require(next != links_.end(), "who compares calls has a next rank");
+  require(next != links().end(), "who compares calls has a next rank");
   if (const wire::SaidCall* said = calls_.mismatch()) {
     const OpCall theirs = {said->count, said->tag, said->root,
                            kinds_of(said->collective, said->datatype), said->redop};

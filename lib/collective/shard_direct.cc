@@ -115,7 +115,7 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
   const bool worked = direct_->run(now, out);
   const auto& silent = direct_->silent();
   if (!silent) return worked;
-  if (silent->packets_in_vain == 0 && is_heard_on_ring(silent->rank)) {
+  if (silent->packets_in_vain == 0 && neighbors_.judges_silence_of(silent->rank)) {
     direct_->heard(silent->rank);
     return worked;
   }
@@ -127,7 +127,7 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
   if (silent->never_heard) {
     reason.set_detail("nothing ever came from it, though the ring has formed");
   }
-  if (silent->packets_in_vain == 0 && has_left(silent->rank)) {
+  if (silent->packets_in_vain == 0 && neighbors_.rank_has_left(silent->rank)) {
     // Its leave limit was over, or this rank stood still for so long that it was given up.
     reason.code = AbortCode::kPeerLeft;
     reason.set_detail(

@@ -29,7 +29,7 @@ namespace {
 
 std::size_t Shard::in_transit() const noexcept {
   std::size_t waiting = 0;
-  for (const auto& link : links_) {
+  for (const auto& link : links()) {
     if (link->gets_data()) waiting += link->sender().waiting();
   }
   return waiting;
@@ -123,7 +123,7 @@ void Shard::release_held(TimeNs now) noexcept {
 void Shard::return_credit(LinkSender& from) noexcept {
   const std::uint32_t freed = from.take_freed();
   if (freed == 0 || planted(PlantedBug::kCreditNeverBack)) return;
-  for (const auto& link : links_) {
+  for (const auto& link : links()) {
     if (!link->brings_data() || !link->on_ring()) continue;
     link->receiver().finish_chunks(freed);
     link->receiver().tell_credit();
@@ -256,7 +256,7 @@ void Shard::receive_checked(TimeNs now) noexcept {
     checked_packet_.data = check.header;
     checked_packet_.payload = {check.payload, check.bytes};
     checked_packet_.payload_crc = check.crc;
-    if (!receive_data(*links_[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
+    if (!receive_data(*links()[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
       rte_pktmbuf_free(check.mbuf);
     }
   }

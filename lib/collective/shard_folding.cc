@@ -8,7 +8,7 @@ namespace gradwire::collective {
 using wire::Drop;
 
 void Shard::post_told(TimeNs now) noexcept {
-  while (membership_.state() == ShardState::kFormed) {
+  while (group_.formed()) {
     const auto told = direct_->told();
     if (!told) return;
     const EarlyContribution& early = told->contribution;

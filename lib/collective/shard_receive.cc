@@ -32,65 +32,48 @@ bool payload_is_whole(const wire::Packet& packet, bool carries_crc,
 inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire::Packet& packet,
                            bool ecn_ce, TimeNs now, bool& taken) noexcept {
   const LinkIndex index = from.link;
-  Link& link = *links_[index];
+  Link& link = *links()[index];
   const LinkEnd& end = link.end;
   const PacketType type = packet.common.type;
   // What only one direction may carry is refused in the other.
   switch (type) {
     case PacketType::kHello:
-    case PacketType::kHelloAck: {
-      const bool is_answer = type == PacketType::kHelloAck;
-      if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
-      if (!membership_.is_neighbour(index, packet.hello)) return Drop::kState;
-      const bool repeats =
-          !is_answer && membership_.is_to_answer(index, from.path, packet.hello.source);
-      abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
-      if (repeats) count_drop(Drop::kDuplicate);
-      if (live() && !is_answer) note_source(link, packet.hello, from.path, now);
-      if (live() && is_answer) {
-        const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
-        link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
-        finish_granted(link.sender(), granted_before);
-      }
+    case PacketType::kHelloAck:
+      if (const Drop drop = receive_hello(from, packet, now); drop != Drop::kNone) return drop;
       break;
-    }
     case PacketType::kData:
       if (!link.brings_data() || !link.on_ring() || !end.greeted()) return Drop::kState;
-      membership_.heard(index);
+      neighbors_.heard(index);
       taken = receive_data(link, frame, packet, ecn_ce, false, now);
       return Drop::kNone;  // It took the number, or did not.
     case PacketType::kPing:
       if (!link.brings_data() || !end.greeted()) return Drop::kState;
-      membership_.heard(index);
-      // One that came before is acknowledged again, and changes nothing else.
-      return link.receiver().on_ping(packet.common.packet_number, packet.asked_op_seq, ecn_ce, now)
-                 ? Drop::kNone
-                 : Drop::kDuplicate;
+      return neighbors_.on_ping(index, packet, ecn_ce, now) ? Drop::kNone : Drop::kDuplicate;
     case PacketType::kAck:
       if (!link.gets_data() || !end.answered()) return Drop::kState;
-      membership_.heard(index);
+      neighbors_.heard(index);
       receive_ack(link, packet.ack, now);
       break;
     case PacketType::kAbort:
       if (!names_ranks(packet.abort)) return Drop::kMalformed;
-      membership_.heard(index);
-      membership_.on_abort(index);
+      neighbors_.heard(index);
+      neighbors_.on_abort(index);
       abort(packet.abort, now);
       break;
     case PacketType::kBye:
-      membership_.heard(index);
+      neighbors_.heard(index);
       receive_bye(index, packet.bye, now);
       break;
     case PacketType::kByeAck:
-      membership_.heard(index);
-      membership_.on_bye_ack(index);
+      neighbors_.heard(index);
+      neighbors_.on_bye_ack(index);
       break;
     case PacketType::kProgressCheck:
       if (!link.brings_data() || !link.on_ring() || !end.greeted() ||
           packet.check.origin_rank >= config_.nranks) {
         return Drop::kState;
       }
-      membership_.heard(index);
+      neighbors_.heard(index);
       receive_question(packet.check, now);
       break;
     case PacketType::kContribution:
@@ -107,6 +90,27 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
   return Drop::kNone;
 }
 
+Drop Shard::receive_hello(const PacketSource& from, const wire::Packet& packet,
+                          TimeNs now) noexcept {
+  const LinkIndex index = from.link;
+  Link& link = *links()[index];
+  const bool is_answer = packet.common.type == PacketType::kHelloAck;
+  if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
+  if (!neighbors_.is_of(index, packet.hello)) return Drop::kState;
+  const bool repeats = !is_answer && neighbors_.is_to_answer(index, from.path, packet.hello.source);
+  abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
+  if (repeats) count_drop(Drop::kDuplicate);
+  if (!live()) return Drop::kNone;
+  if (is_answer) {
+    const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
+    link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
+    finish_granted(link.sender(), granted_before);
+  } else {
+    rails_.note_source(link, packet.hello, from.path, group_.forming(), now);
+  }
+  return Drop::kNone;
+}
+
 PacketSource Shard::source_of(const wire::CommonHeader& header,
                               const wire::IpAddress& source) const noexcept {
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
@@ -117,17 +121,8 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
     if (taken && ends_ != nullptr) from.drop = ends_->source_of(header, source, from.path);
     return from;
   }
-  // A ring has two links at most.
-  for (const auto& link : links_) {
-    const LinkAddress& address = link->end.address();
-    if (address.rank != header.from_rank) continue;
-    const PathIndex path = link->end.path_from(source);
-    if (path == kNoPath) return {Drop::kForeign};
-    // A source address can be forged.
-    if (header.token != address.tokens.from && !planted(PlantedBug::kTokenNotChecked)) {
-      return {Drop::kToken};
-    }
-    return {Drop::kNone, address.index, path};
+  if (const PacketSource from = neighbors_.source_of(header, source); from.link != kNoLink) {
+    return from;
   }
   // A rank that is awaited may have aborted, and says so to whoever awaits it.
   if (header.type == PacketType::kAbort && ends_ != nullptr) {
@@ -143,15 +138,18 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   const profile::Stage stage(profile::StageId::kRing);
   Drop drop = from.drop;
   bool taken = false;
-  if (has_rails_ && drop == Drop::kNone) [[unlikely]]
-    note_path(packet, from);
+  if (rails_.several_paths() && drop == Drop::kNone) [[unlikely]] {
+    const bool any = wire::goes_to_any_rank(packet.common.type);
+    Rails::note_path(packet, from.path,
+                     any ? ends_->of(packet.common.from_rank) : links()[from.link]->end);
+  }
   if (drop != Drop::kNone) {
     // Nothing of it takes effect.
   } else if (packet.common.lane != config_.lane) {
     drop = Drop::kMalformed;
   } else if (wire::goes_to_any_rank(packet.common.type)) [[unlikely]] {
     drop = live() ? receive_from_any(packet, ecn_ce, now) : Drop::kState;
-    if (membership_.state() == ShardState::kAborted && drop == Drop::kState) {
+    if (group_.aborted() && drop == Drop::kState) {
       abort_answers_->answer(packet.common.from_rank, now);
     }
   } else if (from.link == kNoLink) [[unlikely]] {
@@ -163,8 +161,8 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
   } else if (live()) {
     drop = receive(from, frame, packet, ecn_ce, now, taken);
   } else {
-    if (membership_.state() == ShardState::kAborted) {
-      membership_.on_packet_after_abort(from.link, packet, now);
+    if (group_.aborted()) {
+      neighbors_.on_packet_after_abort(from.link, packet, now);
     }
     drop = Drop::kState;
   }
@@ -305,7 +303,7 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
     if (ours != nullptr && *ours != call_of(header)) {
       rte_pktmbuf_free(packet.mbuf);
-      const std::uint16_t upstream = links_[packet.link]->end.rank();
+      const std::uint16_t upstream = links()[packet.link]->end.rank();
       report_mismatch(upstream, op_seq, *ours, call_of(header), upstream, now);
       return;
     }
@@ -324,7 +322,7 @@ void Shard::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
 
 void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noexcept {
   // Those of a rank without members say nothing of the way to the next rank.
-  if (link.on_ring() || config_.folds_only()) ++counters_.acks_received;
+  if (!link.attached()) ++counters_.acks_received;
   const profile::Stage stage(profile::StageId::kTransport);
   LinkSender& sender = link.sender();
   const std::uint64_t granted_before = sender.transport().posted_op_seq();
@@ -355,30 +353,30 @@ void Shard::finish_granted(const LinkSender& to, std::uint64_t granted_before) n
 }
 
 void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) noexcept {
-  if (membership_.has_left(index)) {
-    membership_.answer_bye(index);
+  if (neighbors_.has_left(index)) {
+    neighbors_.answer_bye(index);
     return;
   }
   const Membership::Cause missed = membership_.on_bye(index, bye, now);
-  if (compares_calls_ && live() && links_[index]->on_ring() && links_[index]->gets_data()) {
+  if (compares_calls_ && live() && links()[index]->on_ring() && links()[index]->gets_data()) {
     // What it called otherwise explains more than that it left.
     calls_.hear_last(bye.completed_op_seq, bye.digest);
     compare_calls(now);
   }
   if (live()) abort_if(missed, now);
-  if (!links_[index]->on_ring()) {
-    if (live()) links_[index]->sender().drop_all();
+  if (!links()[index]->on_ring()) {
+    if (live()) links()[index]->sender().drop_all();
     if (!config_.folds_only() || !live()) return;
-    direct_->on_left(links_[index]->end.rank(), bye.completed_op_seq);
+    direct_->on_left(links()[index]->end.rank(), bye.completed_op_seq);
     if (membership_.wants_to_leave()) leave(now);
     return;
   }
   if (live() && direct_ != nullptr) {
-    direct_->on_left(links_[index]->end.rank(), bye.completed_op_seq);
+    direct_->on_left(links()[index]->end.rank(), bye.completed_op_seq);
   }
   // It finished every op, so whatever it did not acknowledge it has.
-  if (!live() || !links_[index]->gets_data()) return;
-  LinkSender& to = links_[index]->sender();
+  if (!live() || !links()[index]->gets_data()) return;
+  LinkSender& to = links()[index]->sender();
   to.drop_all();
   return_credit(to);
   // It had posted all that it finished. Of what waits for all ranks its own word counts: it may

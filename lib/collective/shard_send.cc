@@ -9,37 +9,21 @@
 namespace gradwire::collective {
 
 bool Shard::may_send_data() const noexcept {
-  for (const auto& link : links_) {
+  for (const auto& link : links()) {
     if (link->gets_data() && link->on_ring() && !link->end.answered()) return false;
   }
   return true;
 }
 
 bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
-  bool worked = false;
-  for (const auto& link : links_) {
-    if (!link->gets_data() || !link->end.answered()) continue;
-    LinkSender& to = link->sender();
-    OutboxSide& box = link->end.side(out);
-    if (to.wants_probes()) to.send_probes(now, box);
-    worked |= to.send_lost(now, box);
-    worked |= to.send_ready(now, box);
-  }
+  bool worked = neighbors_.send_waiting(now, out);
   if (ops_.spilled() > 0) worked |= start_spilled(now, out);
   worked |= start_own(now, out);
   fold(now);
   // Early packets that waited for this rank's own chunks to be read.
   if (!early_.empty()) retry_early(now);
   const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || waits_for_word();
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (!links_[i]->gets_data() || !links_[i]->end.answered()) continue;
-    LinkSender& to = links_[i]->sender();
-    OutboxSide& box = links_[i]->end.side(out);
-    worked |= to.send_ready(now, box);
-    to.notice_blocked(more_to_go && links_[i]->on_ring(), now);
-    if (!membership_.has_left(i)) worked |= to.send_ping_if_quiet(now, box);
-  }
-  return worked;
+  return worked | neighbors_.send_rest(more_to_go, now, out);
 }
 
 bool Shard::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
@@ -70,7 +54,7 @@ bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
   while (Op* op = ops_.next_spilled(next)) {
     next = op->spec.op_seq + 1;
     LinkSender& to = sender_of(*op);
-    const OutboxSide& box = links_[op->rules.to]->end.side(out);
+    const OutboxSide& box = links()[op->rules.to]->end.side(out);
     if (!to.has_grant(*op)) break;  // Later ops have none either.
     while (op->spilled_left > 0) {
       const std::uint64_t index = OpTable::first_spilled(*op);
@@ -103,7 +87,7 @@ bool Shard::start_own(TimeNs now, Outbox& out) noexcept {
       planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? ops_.spilled() > 0 : spilled_may_go();
   while (Op* op = ops_.next_own()) {
     LinkSender& to = sender_of(*op);
-    const OutboxSide& box = links_[op->rules.to]->end.side(out);
+    const OutboxSide& box = links()[op->rules.to]->end.side(out);
     while (op->own_next < op->own_end) {
       if (spilled_first || !to.own_may_go(*op) || folds_.full() ||
           (op->rules.copies_own && folds_.size() + 1 == folds_.places()) ||

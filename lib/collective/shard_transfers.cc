@@ -8,7 +8,7 @@ namespace gradwire::collective {
 using wire::Drop;
 
 PostResult Shard::post(const TransferSpec& spec, TimeNs now) noexcept {
-  if (membership_.state() != ShardState::kFormed) return PostResult::kRefused;
+  if (!group_.formed()) return PostResult::kRefused;
   if (transfers_ == nullptr) return PostResult::kUnsupported;
   const PostResult result = transfers_->post(spec, now);
   if (result != PostResult::kOk) return result;
@@ -27,9 +27,7 @@ bool Shard::pop_transfer_done(Event& out) noexcept {
 Drop Shard::receive_from_any(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
   // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
   const std::uint16_t rank = packet.common.from_rank;
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (links_[i]->end.rank() == rank) membership_.heard(i);
-  }
+  neighbors_.heard_from(rank);
   if (!wire::is_of_transfer(packet.common.type)) {
     if (transfers_ != nullptr && rank < config_.nranks) transfers_->heard(rank);
     return receive_direct(packet, ecn_ce, now);
@@ -59,7 +57,7 @@ bool Shard::run_transfers(TimeNs now, Outbox& out) noexcept {
   const bool worked = transfers_->run(now, out);
   const auto& silent = transfers_->silent();
   if (!silent) return worked;
-  if (silent->in_vain == 0 && is_heard_on_ring(silent->rank)) {
+  if (silent->in_vain == 0 && neighbors_.judges_silence_of(silent->rank)) {
     transfers_->heard(silent->rank);
     return worked;
   }

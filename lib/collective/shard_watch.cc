@@ -7,7 +7,6 @@
 #include <array>
 
 #include "base/abort_detail.h"
-#include "collective/links/asking.h"
 #include "collective/shard.h"
 
 namespace gradwire::collective {
@@ -18,54 +17,15 @@ constexpr TimeNs kBackendPollNs = 20'000;
 /// The most that a round counts for: a lane that was paused did not poll.
 constexpr TimeNs kRoundNsMax = 10'000'000;
 
-void fill_sender(const LinkSender& to, ShardStatus& status) {
-  const transport::Sender& sender = to.transport();
-  status.downstream_posted_op_seq = sender.posted_op_seq();
-  status.bytes_in_flight = sender.bytes_in_flight();
-  status.transit_queued = static_cast<std::uint32_t>(to.ready());
-  status.smoothed_rtt_ns = sender.rtt().smoothed_ns();
-  status.pto_count = sender.pto_count();
-  status.latest_rtt_ns = sender.rtt().latest_ns();
-  status.min_rtt_ns = sender.rtt().min_ns();
-  status.rttvar_ns = sender.rtt().variance_ns();
-  status.window_bytes = sender.window_bytes();
-  status.packets_in_flight = sender.packets_in_flight();
-  status.ecn_ce_reported = sender.ecn_ce_count();
-  status.packets_lost = sender.packets_lost();
-  status.credit_chunks = sender.credit_chunks();
-  status.chunks_sent = to.chunks_sent();
-}
-
 }  // namespace
 
 ShardStatus Shard::status(TimeNs) const noexcept {
   ShardStatus status;
-  status.state = membership_.state();
+  status.state = group_.state();
   status.posted_op_seq = ops_.posted();
   status.done_op_seq = ops_.done();
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    const Link& link = *links_[i];
-    if (!link.on_ring() && !config_.folds_only()) {
-      status.attached_heard = link.end.open();
-      continue;
-    }
-    if (link.gets_data()) {
-      status.downstream_silence_ns = membership_.silence_ns(i);
-      status.downstream_heard = link.end.answered();
-      status.downstream_unfit = membership_.unfit(i);
-      fill_sender(link.sender(), status);
-      status.downstream_ip = link.end.ip_of(link.end.path());
-      status.downstream_ip_since = path_since_;
-      status.downstream_source_port = link.end.source_port(link.end.source_of(link.end.path()));
-    }
-    if (link.brings_data()) {
-      status.upstream_silence_ns = membership_.silence_ns(i);
-      status.upstream_heard = link.end.greeted();
-      status.upstream_unfit = membership_.unfit(i);
-      status.upstream_ip = link.end.ip_of(link.end.back());
-      status.upstream_source_port = link.end.source_port(link.end.source_of(link.end.back()));
-    }
-  }
+  neighbors_.fill(status);
+  status.downstream_ip_since = rails_.path_since();
   if (ends_ != nullptr) status.peers_on_other_path = ends_->on_other_path();
   status.early_held = static_cast<std::uint32_t>(early_.size());
   status.in_backend = folds_.size();
@@ -91,18 +51,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
       status.missing_rank_has_posted = missing->posted;
     }
   }
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    const LinkEnd& end = links_[i]->end;
-    // Pings alone go to the rank without members that hangs on this one.
-    if (links_[i]->on_ring() || config_.folds_only() ||
-        membership_.silence_ns(i) <= status.least_heard_ns) {
-      continue;
-    }
-    status.least_heard_rank = end.rank();
-    status.least_heard_ns = membership_.silence_ns(i);
-    status.least_heard_unanswered = kUnansweredMin;
-    status.least_heard_ip = end.ip_of(end.path());
-  }
+  neighbors_.fill_least_heard(status);
   if (transfers_ != nullptr && live()) status.transfer = transfers_->oldest();
   status.progress_at = stall_.moved_at();
   status.waits_for_downstream = waits_for_others();
@@ -111,7 +60,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
 }
 
 TimeNs Shard::deadline(TimeNs now) const noexcept {
-  const ShardState state = membership_.state();
+  const ShardState state = group_.state();
   if (state == ShardState::kIdle || state == ShardState::kClosed) return kNever;
   // What only a packet, a post or a client can move is not in here: a lane must not spin for it.
   TimeNs earliest = membership_.deadline(now, kBackendPollNs);
@@ -121,37 +70,22 @@ TimeNs Shard::deadline(TimeNs now) const noexcept {
   // A backend that finishes later tells nobody when it does.
   if (folds_.size() > 0) earliest = std::min(earliest, now + kBackendPollNs);
   if (transfers_ != nullptr && live()) earliest = std::min(earliest, transfers_->deadline(now));
-  if (links_.empty()) {
+  if (links().empty()) {
     const bool room = folds_.size() < folds_.places() / 2;
     return live() && room && ops_.peek_own() != nullptr ? now : earliest;
   }
-  bool probes = false;
-  for (const auto& link : links_) {
-    if (!link->gets_data()) continue;
-    probes |= link->sender().can_probe() || link->sender().asks_at_once();
-  }
-  if (stall_.asks() || probes) earliest = std::min(earliest, now + kBackendPollNs);
+  if (stall_.asks() || neighbors_.owes_probes())
+    earliest = std::min(earliest, now + kBackendPollNs);
   if (!live()) return earliest;
   if (direct_ != nullptr) earliest = std::min(earliest, direct_->deadline(now));
   if (!checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0) || held_may_go()) {
     return now;
   }
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    const Link& link = *links_[i];
-    if (link.gets_data()) {
-      const LinkSender& to = link.sender();
-      if (link.end.answered() && link.on_ring() && something_may_go(to)) {
-        earliest = std::min(earliest, to.pacing_time(now));
-      }
-      earliest = std::min(earliest, to.transport().deadline());
-      if (link.choice() != nullptr && !membership_.has_left(i)) {
-        earliest = std::min(earliest, link.choice()->deadline());
-      }
-      if (link.end.answered() && !membership_.has_left(i))
-        earliest = std::min(earliest, to.ping_at());
-    }
-    if (link.brings_data() && link.end.greeted()) {
-      earliest = std::min(earliest, link.receiver().transport().deadline());
+  earliest = std::min(earliest, neighbors_.deadline());
+  for (const auto& link : links()) {
+    if (!link->gets_data() || !link->end.answered() || !link->on_ring()) continue;
+    if (something_may_go(link->sender())) {
+      earliest = std::min(earliest, link->sender().pacing_time(now));
     }
   }
   return earliest;
@@ -174,12 +108,12 @@ bool Shard::something_may_go(const LinkSender& to) const noexcept {
 
 bool Shard::waits_for_others() const noexcept {
   if (ops_.spilled() > 0 || ops_.own_may_be_left()) return true;
-  return std::any_of(links_.begin(), links_.end(),
+  return std::any_of(links().begin(), links().end(),
                      [](const auto& link) { return link->gets_data() && !link->sender().idle(); });
 }
 
 bool Shard::has_in_flight(std::uint64_t op_seq) const noexcept {
-  return std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
+  return std::any_of(links().begin(), links().end(), [&](const auto& link) {
     return link->gets_data() && link->sender().has_in_flight(op_seq);
   });
 }
@@ -188,20 +122,20 @@ Membership::Cause Shard::left_too_early() const noexcept {
   // A rank says bye when all that it sent was acknowledged. So all of it is here by then, claimed
   // or among the early packets, and the rank has all that it needs of this one.
   const bool all_folded = folds_.size() == 0 && checks_.empty() && held_.empty();
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    if (!membership_.has_left(i)) continue;
-    const std::uint64_t last = std::min(membership_.left_after_op_seq(i), ops_.posted());
+  for (LinkIndex i = 0; i < links().size(); ++i) {
+    if (!neighbors_.has_left(i)) continue;
+    const std::uint64_t last = std::min(neighbors_.left_after_op_seq(i), ops_.posted());
     for (std::uint64_t op_seq = ops_.done() + 1; op_seq <= last; ++op_seq) {
       const Op* op = ops_.find(op_seq);
       if (op == nullptr || is_off_ring(op->shape)) continue;
       const bool to_send = op->rules.sends && op->rules.to == i &&
                            (op->own_next < op->own_end || op->spilled_left > 0 ||
-                            links_[i]->sender().has_any_of(op_seq));
+                            links()[i]->sender().has_any_of(op_seq));
       const bool to_get =
           op->rules.from == i && op->arrivals_left > 0 && all_folded && !early_.has_any_of(op_seq);
       if (!to_send && !to_get) continue;
       AbortReason reason{.code = AbortCode::kPeerLeft,
-                         .culprit_rank = links_[i]->end.rank(),
+                         .culprit_rank = links()[i]->end.rank(),
                          .reporter_rank = config_.rank,
                          .op_seq = op_seq};
       format_detail(reason,
@@ -219,27 +153,27 @@ TimeNs Shard::account_round(TimeNs now) noexcept {
   if (ends_ != nullptr) ends_->polled(now);
   if (direct_ != nullptr) direct_->count(round);
   if (transfers_ != nullptr) transfers_->count(round);
-  if (membership_.state() != ShardState::kFormed) return round;
+  if (!group_.formed()) return round;
   stall_.count(round);
   if (ops_.oldest_unfinished() != 0 && now - stall_.moved_at() >= kStallNs) {
     (waits_for_others() ? counters_.stalled_on_downstream_ns : counters_.stalled_on_upstream_ns) +=
         static_cast<std::uint64_t>(round);
     abort_if(left_too_early(), now);
     // If this rank has no members, those that have find that out.
-    if (live() && !config_.folds_only() && stall_.look(ops_.oldest_unfinished(), links_.empty()))
+    if (live() && !config_.folds_only() && stall_.look(ops_.oldest_unfinished(), links().empty()))
       become_stuck(now);
   }
-  if (live()) abort_if(membership_.silent(round), now);
+  if (live()) abort_if(neighbors_.silent(round), now);
   return round;
 }
 
 bool Shard::send_questions(Outbox& out) noexcept {
   bool worked = false;
   auto& questions = stall_.questions();
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    Link& link = *links_[i];
+  for (LinkIndex i = 0; i < links().size(); ++i) {
+    Link& link = *links()[i];
     if (!link.gets_data() || !link.on_ring()) continue;
-    if (!link.end.answered() || membership_.has_left(i)) {
+    if (!link.end.answered() || neighbors_.has_left(i)) {
       questions.clear();
       return false;
     }
@@ -258,8 +192,8 @@ bool Shard::send_questions(Outbox& out) noexcept {
 void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {
   if (check.origin_rank != config_.rank) {
     stall_.hand_on(check, ops_.posted());
-  } else if (membership_.state() == ShardState::kFormed &&
-             check.op_seq == ops_.oldest_unfinished() && stall_.on_return(check)) {
+  } else if (group_.formed() && check.op_seq == ops_.oldest_unfinished() &&
+             stall_.on_return(check)) {
     become_stuck(now);
   }
 }
@@ -272,13 +206,13 @@ void Shard::become_stuck(TimeNs now) noexcept {
                      .duration_ns = static_cast<std::uint64_t>(stall_.stalled_ns())};
   const ShardStatus here = status(now);
   std::uint32_t lost = 0;
-  for (const auto& link : links_) lost += link->gets_data() ? link->sender().lost() : 0;
+  for (const auto& link : links()) lost += link->gets_data() ? link->sender().lost() : 0;
   // Who is missing comes first: the rest may not fit.
   std::array<char, 64> who{};
   if (here.is_contribution_missing) {
     reason.culprit_rank = here.missing_rank;
     fmt::format_to_n(who.data(), who.size() - 1, "rank {} gives nothing to it{}; ",
-                     here.missing_rank, is_linked(here.missing_rank) ? ", but pings" : "");
+                     here.missing_rank, neighbors_.has(here.missing_rank) ? ", but pings" : "");
   }
   format_detail(reason,
                 "{}lane {}: posted {}, done {}, next posted {}, in flight {}, lost {}, ready {}, "

@@ -30,7 +30,12 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   [[nodiscard]] bool gets_data() const noexcept { return sender_.has_value(); }
-  [[nodiscard]] bool on_ring() const noexcept { return end.address().on_ring; }
+  /// Whether the ring's chunks go by it.
+  [[nodiscard]] bool on_ring() const noexcept { return role() == LinkRole::kRing; }
+  /// Whether the other rank has no members and hangs on this one: it says nothing of the ring.
+  [[nodiscard]] bool attached() const noexcept { return role() == LinkRole::kAttached; }
+  /// Whether this rank has no members and hangs on the other.
+  [[nodiscard]] bool to_host() const noexcept { return role() == LinkRole::kHost; }
   [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
   /// Of a link that gets_data().
   [[nodiscard]] LinkSender& sender() noexcept {
@@ -58,6 +63,8 @@ class Link {
   LinkEnd end;
 
  private:
+  [[nodiscard]] LinkRole role() const noexcept { return end.address().role; }
+
   std::optional<LinkSender> sender_;
   std::optional<LinkReceiver> receiver_;
   std::optional<PathChoice> choice_;

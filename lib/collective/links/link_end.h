@@ -25,6 +25,13 @@
 
 namespace gradwire::collective {
 
+/// What goes by a link beside what a group needs to form and to end.
+enum class LinkRole : std::uint8_t {
+  kRing,      ///< the ring's chunks
+  kAttached,  ///< nothing: the other rank has no members, and hangs on this one
+  kHost,      ///< nothing: this rank has none, and hangs on the other
+};
+
 /// What the group's table says of a link.
 struct LinkAddress {
   LinkIndex index = 0;
@@ -34,8 +41,7 @@ struct LinkAddress {
   std::uint32_t group_tag = 0;
   bool gets_data = false;    ///< data goes there, acknowledgements come from there
   bool brings_data = false;  ///< the other way round
-  /// False: one end has no members, and nothing but what membership needs goes there as on a link.
-  bool on_ring = true;
+  LinkRole role = LinkRole::kRing;
   std::uint8_t box = 0;           ///< of the outbox: what goes there
   std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
   std::uint16_t port = 0;         ///< the lane's port that leads there

@@ -30,14 +30,14 @@ bool LinkReceiver::on_ping(std::uint64_t packet_number, std::uint64_t asked, boo
   return true;
 }
 
-bool LinkReceiver::send_ack(const PostedByAll& heard, const OpTable& ops, std::uint64_t agreed,
-                            bool idle, TimeNs now, OutboxSide& box) noexcept {
-  if (!end_.greeted() || box.full() || !receiver_.ack_due(now, idle)) return false;
+bool LinkReceiver::send_ack(const PostedWords& words, const OpTable& ops, TimeNs now,
+                            OutboxSide& box) noexcept {
+  require(end_.greeted() && !box.full(), "who is acknowledged has said hello, and there is room");
   const profile::Stage stage(profile::StageId::kTransport);
   return end_.send_by(end_.back(), config_.control_pool, box, [&](std::span<std::byte> room) {
     wire::AckHeader& ack = ack_;
     ack.credit_chunks = credit_told_ = credit_limit();
-    words_told_ = heard.words(ops.posted(), agreed);
+    words_told_ = words;
     ack.called = ops.say(asked_);
     asked_ = 0;
     ack.posted_op_seq = words_told_.here;

@@ -46,11 +46,13 @@ class LinkReceiver {
       receiver_.request_ack();
     }
   }
-  /// @param idle    no packet came in this round.
-  /// @param agreed  up to which op the next rank has called the same.
-  /// @return whether an acknowledgement was due, and went.
-  bool send_ack(const PostedByAll& heard, const OpTable& ops, std::uint64_t agreed, bool idle,
-                TimeNs now, OutboxSide& box) noexcept;
+  /// Whether an acknowledgement is due, and there is room for it.
+  /// @param idle  no packet came in this round.
+  [[nodiscard]] bool owes_ack(bool idle, TimeNs now, const OutboxSide& box) const noexcept {
+    return end_.greeted() && !box.full() && receiver_.ack_due(now, idle);
+  }
+  /// @return whether it went.
+  bool send_ack(const PostedWords& words, const OpTable& ops, TimeNs now, OutboxSide& box) noexcept;
   /// The words as the last acknowledgement said them, which may have been lost.
   [[nodiscard]] const PostedWords& words_told() const noexcept { return words_told_; }
 

@@ -48,7 +48,7 @@ void LinkSender::raise_limits(std::uint64_t credit_chunks, std::uint64_t posted_
 
 void LinkSender::release_grants(std::uint64_t posted_before) noexcept {
   // No data goes there: what went ahead went to another rank.
-  if (!end_.address().on_ring) return;
+  if (end_.address().role != LinkRole::kRing) return;
   const std::uint64_t last = std::min(sender_.posted_op_seq(), ops_.posted());
   // Those done have given their places back, and may be millions: ops of no elements.
   for (std::uint64_t op_seq = std::max(posted_before, ops_.done()) + 1; op_seq <= last; ++op_seq) {

@@ -42,7 +42,7 @@ namespace gradwire::collective {
   LinkAddress link = link_to_peer(config, static_cast<std::uint16_t>(config.nranks + config.rank));
   link.index = index;
   link.gets_data = link.brings_data = true;
-  link.on_ring = false;
+  link.role = LinkRole::kAttached;
   link.incarnation = config.peers[link.rank].incarnation;
   return link;
 }
@@ -55,7 +55,7 @@ namespace gradwire::collective {
   link.own_rank = config.rank;
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
-  link.on_ring = !config.folds_only();
+  link.role = config.folds_only() ? LinkRole::kHost : LinkRole::kRing;
   link.gets_data = index == kDownstream;
   link.brings_data = config.folds_only() || index == upstream_link(config.nranks);
   link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Several ways to a rank: by which one packets go, and how a way is asked whether it is good.
-#include "collective/shard.h"
+#include "collective/neighbors/rails.h"
+
+#include <algorithm>
 
 namespace gradwire::collective {
 
@@ -39,33 +41,40 @@ constexpr bool is_question(const wire::Packet& packet) noexcept {
 
 }  // namespace
 
-std::uint16_t Shard::down_port() const noexcept {
-  for (const auto& link : links_) {
+Rails::Rails(const ShardConfig& config, Neighbors& neighbors, ShardCounters& counters)
+    : neighbors_(neighbors),
+      counters_(counters),
+      several_paths_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
+                     std::any_of(config.peers.begin(), config.peers.end(),
+                                 [](const PeerAddress& peer) { return !peer.others.empty(); })),
+      watches_paths_(several_paths_ ||
+                     std::any_of(neighbors.links().begin(), neighbors.links().end(),
+                                 [](const auto& link) { return link->choice() != nullptr; })) {}
+
+std::uint16_t Rails::down_port() const noexcept {
+  for (const auto& link : neighbors_.links()) {
     if (link->gets_data()) return link->end.address().port;
   }
   return 0;
 }
 
-std::uint16_t Shard::up_port() const noexcept {
-  for (const auto& link : links_) {
+std::uint16_t Rails::up_port() const noexcept {
+  for (const auto& link : neighbors_.links()) {
     if (link->brings_data()) return link->end.port_of(link->end.back());
   }
   return 0;
 }
 
-void Shard::note_path(const wire::Packet& packet, const PacketSource& from) noexcept {
+void Rails::note_path(const wire::Packet& packet, PathIndex path, LinkEnd& end) noexcept {
   if (!is_by_choice(packet.common.type)) return;
-  LinkEnd& end = wire::goes_to_any_rank(packet.common.type) ? ends_->of(packet.common.from_rank)
-                                                            : links_[from.link]->end;
-  end.came_by(from.path, packet.common.packet_number);
-  if (is_question(packet)) end.was_asked_by(from.path);
+  end.came_by(path, packet.common.packet_number);
+  if (is_question(packet)) end.was_asked_by(path);
 }
 
-void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path,
+void Rails::note_source(Link& link, const wire::HelloBody& hello, PathIndex path, bool forming,
                         TimeNs now) noexcept {
-  if (hello.source == 0) return;  // The rank says nothing of its ports.
-  const bool forming = membership_.state() == ShardState::kForming;
-  if (hello.heard_source == 0) return;
+  // A rank of which `source` is 0 says nothing of its ports.
+  if (hello.source == 0 || hello.heard_source == 0) return;
   const auto source = static_cast<std::uint8_t>(hello.heard_source - 1);
   if (!link.end.take_source(path, source) || forming) return;
   ++counters_.source_port_moves;
@@ -75,12 +84,11 @@ void Shard::note_source(Link& link, const wire::HelloBody& hello, PathIndex path
   link.sender().on_path_changed(true, now);
 }
 
-bool Shard::run_rails(TimeNs round, TimeNs now, Outbox& out) noexcept {
+bool Rails::run(TimeNs round, TimeNs now, Outbox& out) noexcept {
   bool moved = false;
-  if (!live()) return false;
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    Link& link = *links_[i];
-    if (link.choice() == nullptr || membership_.has_left(i)) continue;
+  for (LinkIndex i = 0; i < neighbors_.count(); ++i) {
+    Link& link = neighbors_.link(i);
+    if (link.choice() == nullptr || neighbors_.has_left(i)) continue;
     // While this rank waits for another one its next rank may be formed, and take it for dead.
     if (!link.end.answered()) continue;
     const PathChoice::Move move =
@@ -98,14 +106,14 @@ bool Shard::run_rails(TimeNs round, TimeNs now, Outbox& out) noexcept {
   return moved;
 }
 
-bool Shard::ask_by_rails(Outbox& out) noexcept {
+bool Rails::ask(Outbox& out) noexcept {
   bool worked = false;
-  for (LinkIndex i = 0; i < links_.size(); ++i) {
-    PathChoice* const choice = links_[i]->choice();
+  for (LinkIndex i = 0; i < neighbors_.count(); ++i) {
+    PathChoice* const choice = neighbors_.link(i).choice();
     if (choice == nullptr) continue;
     for (auto way = choice->next_to_ask(); way.path != kNoPath; way = choice->next_to_ask()) {
       const std::uint8_t heard = choice->heard_from(way.path);
-      if (!membership_.send_hello(i, PacketType::kHello, way, heard, out)) break;
+      if (!neighbors_.send_hello(i, PacketType::kHello, way, heard, out)) break;
       choice->asked(way);
       worked = true;
     }
