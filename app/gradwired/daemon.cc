@@ -203,7 +203,14 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
     daemon.control_round_us_max = static_cast<std::uint64_t>(longest.ns / 1'000);
     daemon.control_round_steps_max = longest.steps;
     daemon.log_lines_dropped = host::standard_error().dropped();
+    for (const auto& [uid, user] : server_->user_steps().users()) {
+      daemon.users.push_back({uid, user.steps, user.waits, user.waiting});
+      if (!user.waiting) continue;
+      daemon.warnings.push_back(fmt::format(
+          "user {} has used up its share of the control thread: its requests wait", uid));
+    }
   };
+  options.charge = [this](uid_t uid, std::uint64_t steps) { server_->charge(uid, steps); };
   options.hugepages = [node = options.daemon.numa_node] { return ipc::read_hugepages(node); };
 
   server_ = std::move(server);

@@ -279,6 +279,7 @@ void Manager::check_formation_deadline(Group& group, TimeNs now,
     return;
   }
   ended_steps_ += group.table.size();
+  charge(group.uid, group.table.size());
   if (!published) {
     steps_ += groups_.size() * lanes_.lanes();
     published = read_lanes();

@@ -20,6 +20,7 @@ constexpr std::size_t kLeftNamed = 3;
 
 // Of one round, of all groups together.
 constexpr std::size_t kLooksPerRound = 2'048;  ///< at addresses that wait to be asked for
+constexpr std::size_t kLooksPerStep = 16;      ///< that is charged to the group's user
 constexpr std::size_t kAsksPerRound = 128;
 constexpr std::uint64_t kStartStepsPerRound = 2'048;
 /// Open questions on a port, of all groups: each user that has any to ask gets the same share, and
@@ -201,9 +202,12 @@ void Manager::resolve_in_turn(TimeNs now) {
     return group != nullptr && group->state == GroupState::kResolving ? group : nullptr;
   };
   for (const auto& [uid, handles] : users) {
+    const std::uint64_t before = steps_;
     for (const std::uint64_t handle : handles) {
       if (Group* group = resolving(handle)) look(*group, looks, now);
     }
+    // A look takes far less than a microsecond, and a job that waits for hosts does nothing wrong.
+    charge(uid, (steps_ - before) / kLooksPerStep);
   }
   ask_in_turn(users, now);
   start_in_turn(users, now);
@@ -236,6 +240,7 @@ void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& use
     const auto group = std::ranges::min_element(
         user->groups, {}, [](const Group* one) { return one->questions.turn; });
     steps_ += 1 + (askers.size() + user->groups.size()) / 16;
+    charge(user->uid, 1);
     if (ask_one(**group, user->share, now)) {
       ++asked;
       continue;
@@ -260,6 +265,7 @@ void Manager::start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& u
       }
       const std::uint64_t steps = std::uint64_t{group->all_ranks()} * group->wanted.lanes;
       steps_ += steps;
+      charge(next->first, steps);
       left -= std::min(left, steps);
       last_started_ = next->first;
       start_lanes(*group, now);

@@ -204,6 +204,9 @@ class Manager {
   /// If a small op's packets, which come from all ranks at about the same time, may not all find a
   /// place in the receive ring of a port: which, and what to set. Else empty.
   [[nodiscard]] std::string short_receive_ring(const Group& group) const;
+  void charge(uid_t uid, std::uint64_t steps) const {
+    if (options_.charge) options_.charge(uid, steps);
+  }
   // formation_paths.cc
   void begin_resolving(Group& group, TimeNs now);
   /// Of all groups that resolve: what is known by now, questions in turn, and which may start.
@@ -275,7 +278,7 @@ class Manager {
   [[nodiscard]] bool may_operate(const PendingReply& reply, const ipc::PeerCredentials& peer);
   void remember_name(const Group& group);
 
-  // status.cc
+  // texts.cc
   void reply_json(const PendingReply& reply, const nlohmann::json& value);
   /// JSON for a client: in a message, or in a file if it is too long for one.
   struct Text {
@@ -302,6 +305,8 @@ class Manager {
   /// called in the worker
   void serve(Asks& asks, const std::function<std::function<nlohmann::json()>(uid_t)>& prepare);
   void serve_texts(TimeNs now);
+
+  // status.cc
   [[nodiscard]] Published read_lanes() const;
   [[nodiscard]] static const command::PublishedStatus& published_of(const Published& published,
                                                                     const Group& group,

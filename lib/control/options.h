@@ -67,6 +67,8 @@ struct ManagerOptions {
   DaemonInfo daemon;
   /// Adds to the status what the manager does not know: rounds, the log.
   std::function<void(status::Daemon&)> facts = {};
+  /// Told of steps that poll() takes for a user, who asked for them before.
+  std::function<void(uid_t, std::uint64_t steps)> charge = {};
   /// Hugepages of the host, which clients' memory and queues are made of; nothing if unknown.
   std::function<std::optional<ipc::HugepagePool>()> hugepages = {};
   Limits limits;

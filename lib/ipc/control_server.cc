@@ -4,16 +4,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
 #include "base/system_error.h"
+#include "ipc/path_lock.h"
 #include "ipc/stale_socket.h"
 
 namespace gradwire::ipc {
@@ -39,27 +40,6 @@ UniqueFd make_socket() {
   return UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// One daemon per path: the lock lasts as long as the descriptor, however the process ends.
-/// The file stays behind, since removing a lock file would let two processes hold different ones.
-Result<UniqueFd> take_lock(const std::string& path) {
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) return system_error(fmt::format("opening the lock file {}", path));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    char pid[32] = {};
-    const ssize_t got = ::pread(lock.get(), pid, sizeof(pid) - 1, 0);
-    return fail(
-        ErrorCode::kBusy,
-        fmt::format("another daemon (pid {}) holds the lock {}: stop it, or use another path",
-                    got > 0 ? std::string(pid, ::strcspn(pid, "\n")) : "unknown", path));
-  }
-  const std::string pid = fmt::format("{}\n", ::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 ||
-      ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return system_error(fmt::format("writing the lock file {}", path));
-  }
-  return lock;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::create(const ControlServerOptions& options) {
@@ -72,7 +52,7 @@ Result<void> ControlServer::listen() {
   const std::string& path = options_.path;
   const auto address = address_of(path);
   if (!address) return tl::unexpected(address.error());
-  auto lock = take_lock(path + ".lock");
+  auto lock = take_path_lock(path + ".lock");
   if (!lock) return tl::unexpected(lock.error());
   lock_ = std::move(*lock);
   // We have the lock, so a socket at the path is a dead instance's, unless somebody answers there.
@@ -110,15 +90,22 @@ void ControlServer::wait(int timeout_ms) {
   ids.clear();
   // A connection that is not accepted stays in the listener's queue and would end every wait at
   // once.
-  const auto paused = std::chrono::ceil<std::chrono::milliseconds>(accept_again_ - Clock::now());
-  const bool accepts = paused.count() <= 0;
+  const TimeNs now = now_ns();
+  const TimeNs accept_at = std::max<TimeNs>(
+      std::chrono::nanoseconds(accept_again_.time_since_epoch()).count(), accepts_.when(1));
+  const bool accepts = accept_at <= now;
   fds.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
-  if (!accepts && (timeout_ms < 0 || paused.count() < timeout_ms)) {
-    timeout_ms = static_cast<int>(paused.count());
-  }
+  if (!accepts) timeout_ms = sooner(timeout_ms, accept_at);
   for (const auto& [id, connection] : connections_) {
-    const auto events = static_cast<short>(POLLIN | (connection.queue.empty() ? 0 : POLLOUT));
-    fds.push_back({connection.socket.get(), events, 0});
+    const uid_t uid = connection.peer.uid;
+    short events = connection.queue.empty() ? 0 : POLLOUT;
+    if (user_steps_.must_wait(uid, now)) {
+      timeout_ms = sooner(timeout_ms, user_steps_.goes_on_at(uid));
+    } else {
+      events |= POLLIN;
+    }
+    // poll(2) tells of an end whatever it was asked, so it is asked nothing of who waits.
+    fds.push_back({events == 0 ? -1 : connection.socket.get(), events, 0});
     ids.push_back(id);
     if (connection.closing || connection.broken) timeout_ms = 0;
   }
@@ -127,14 +114,27 @@ void ControlServer::wait(int timeout_ms) {
   polled_.any = ::poll(fds.data(), fds.size(), timeout_ms) >= 0;
 }
 
+int ControlServer::sooner(int timeout_ms, TimeNs until) const {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(until - now_ns()));
+  const int ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+  return timeout_ms < 0 ? ms : std::min(timeout_ms, ms);
+}
+
 void ControlServer::serve() {
   has_more_ = false;
   if (!std::exchange(polled_.any, false)) return;
   std::vector<ConnectionId> readable;
   for (std::size_t i = 0; i < polled_.ids.size(); ++i) {
-    const short seen = polled_.fds[i + 1].revents;
-    if ((seen & POLLOUT) != 0) flush(connections_.at(polled_.ids[i]));
-    if ((seen & (POLLIN | POLLHUP | POLLERR)) != 0) readable.push_back(polled_.ids[i]);
+    const auto [fd, asked, seen] = polled_.fds[i + 1];
+    Connection& connection = connections_.at(polled_.ids[i]);
+    const bool ended = (seen & (POLLHUP | POLLERR)) != 0;
+    if ((asked & POLLIN) == 0) connection.heard = options_.now();  // nobody listened
+    if ((seen & POLLOUT) != 0 || (ended && !connection.queue.empty())) flush(connection);
+    if ((asked & POLLIN) != 0 && ((seen & POLLIN) != 0 || ended)) {
+      connection.heard = options_.now();
+      readable.push_back(polled_.ids[i]);
+    }
   }
   receive_in_turn(readable);
   close_finished();
@@ -173,6 +173,7 @@ void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
   for (int i = 0; i < kMessagesPerRound && !turn.connections.empty(); ++i) {
     std::vector<ConnectionId> more;
     for (const ConnectionId id : turn.connections) {
+      if (user_steps_.must_wait(turn.uid, now_ns())) return;
       if (steps_ >= end) {
         has_more_ = true;
         return;
@@ -186,7 +187,7 @@ void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
 }
 
 void ControlServer::accept_all() {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
+  for (int i = 0; i < kMessagesPerRound && accepts_.has(1, now_ns()); ++i) {
     Connection connection;
     connection.socket =
         UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -195,13 +196,15 @@ void ControlServer::accept_all() {
       if (errno != EAGAIN && errno != EINTR) pause_accepting(errno);
       return;
     }
+    accepts_.take(1, now_ns());
     ucred peer = {};
     socklen_t bytes = sizeof(peer);
     if (::getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
       continue;
     }
     connection.peer = {peer.pid, peer.uid};
-    connection.heard = Clock::now();
+    connection.heard = options_.now();
+    count(peer.uid, kMessageSteps);
     if (const std::string why = no_room_for(peer.uid); !why.empty()) {
       ++refused_;
       MessageHeader header;
@@ -216,7 +219,7 @@ void ControlServer::accept_all() {
 }
 
 void ControlServer::pause_accepting(int error) {
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = options_.now();
   accept_again_ = now + options_.accept_pause;
   if (now < next_complaint_) return;
   next_complaint_ = now + kBetweenComplaints;
@@ -249,7 +252,7 @@ std::string ControlServer::no_room_for(uid_t uid) const {
 
 void ControlServer::close_silent() {
   if (options_.silence.count() == 0) return;
-  const Clock::time_point bound = Clock::now() - options_.silence;
+  const Clock::time_point bound = options_.now() - options_.silence;
   for (auto& [id, connection] : connections_) {
     if (connection.kept || connection.closing || connection.heard > bound) continue;
     ++refused_;
@@ -272,7 +275,8 @@ bool ControlServer::receive_one(ConnectionId id) {
   const auto status = receive_message(connection.socket.get(), message);
   if (status && *status == SocketStatus::kWouldBlock) return false;
   ++served_;
-  steps_ += kMessageSteps;
+  const PeerCredentials peer = connection.peer;
+  count(peer.uid, kMessageSteps);
   if (!status) {
     ++faults_;
     MessageHeader header;
@@ -288,13 +292,33 @@ bool ControlServer::receive_one(ConnectionId id) {
     connection.broken = true;
     return false;
   }
-  connection.heard = Clock::now();
   if (!callbacks_.on_message) return true;
   const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
-  const PeerCredentials peer = connection.peer;
   callbacks_.on_message(id, peer, std::move(message));
-  if (callbacks_.steps) steps_ += callbacks_.steps() - before;
+  if (callbacks_.steps) count(peer.uid, callbacks_.steps() - before);
   return true;
+}
+
+void ControlServer::count(uid_t uid, std::uint64_t steps) {
+  steps_ += steps;
+  charge(uid, steps);
+}
+
+void ControlServer::charge(uid_t uid, std::uint64_t steps) {
+  if (user_steps_.take(uid, steps, now_ns())) tell_of_wait(uid);
+}
+
+void ControlServer::tell_of_wait(uid_t uid) {
+  const Clock::time_point now = options_.now();
+  std::erase_if(next_complaint_of_, [now](const auto& entry) { return entry.second <= now; });
+  if (!callbacks_.on_trouble || next_complaint_of_.contains(uid)) return;
+  next_complaint_of_[uid] = now + kBetweenComplaints;
+  callbacks_.on_trouble(fmt::format(
+      "user {} has used up its share of the control thread: {} steps at once and then {} a second, "
+      "a step being about a microsecond's work. Its requests wait for some milliseconds each time; "
+      "its ops do not. Something of that user joins groups, opens clients or asks for the status "
+      "again and again",
+      uid, UserSteps::kSaved, UserSteps::kPerSecond));
 }
 
 void ControlServer::flush(Connection& connection) {
@@ -323,12 +347,12 @@ void ControlServer::close_finished() {
   }
   for (const ConnectionId id : ended) {
     ++served_;
-    steps_ += kMessageSteps;
     const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
+    const uid_t uid = connections_.at(id).peer.uid;
     connections_.erase(id);
     accept_again_ = {};  // its descriptor is free
     if (callbacks_.on_hangup) callbacks_.on_hangup(id);
-    if (callbacks_.steps) steps_ += callbacks_.steps() - before;
+    count(uid, kMessageSteps + (callbacks_.steps ? callbacks_.steps() - before : 0));
   }
 }
 

@@ -8,7 +8,8 @@
 /// root and the daemon's own user, and a silent connection is closed unless keep() was called for
 /// it. Messages are taken in turn, first of the users and then of a user's connections, until a
 /// user or the round has had its steps; what is left waits in the sockets for the next round, and
-/// users who had no turn come first there.
+/// users who had no turn come first there. A user who took more than UserSteps gives is not
+/// received from until there is more.
 #pragma once
 
 #include <poll.h>
@@ -24,9 +25,11 @@
 #include <vector>
 
 #include "base/defaults.h"
+#include "base/rate_meter.h"
 #include "base/result.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
+#include "ipc/user_steps.h"
 
 namespace gradwire::ipc {
 
@@ -46,6 +49,8 @@ struct ControlServerOptions {
   /// How long to wait after accept() failed because the process or the system had no descriptor
   /// left.
   std::chrono::milliseconds accept_pause{1'000};
+  /// The time, for tests to set.
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 struct ControlCallbacks {
@@ -65,6 +70,10 @@ class ControlServer final : public MessageSink {
   static constexpr std::uint64_t kMessageSteps = 8;
   /// Connections whose end is told in one round, since a client may have had much.
   static constexpr std::size_t kEndsPerRound = 16;
+  /// Connections accepted at once, and then by the second, of all users together: the listener
+  /// does not say whose is next.
+  static constexpr std::int64_t kAcceptsSaved = 256;
+  static constexpr std::int64_t kAcceptsPerSecond = 2'000;
 
   /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
   /// @return kBusy if another instance has the path (the text names its pid if it is known);
@@ -92,6 +101,10 @@ class ControlServer final : public MessageSink {
             std::vector<UniqueFd> fds) override;
   void hang_up(ConnectionId connection) override;
   void keep(ConnectionId connection) override;
+
+  /// Steps that were taken for a user outside of the callbacks; steps() does not have them.
+  void charge(uid_t uid, std::uint64_t steps);
+  [[nodiscard]] const UserSteps& user_steps() const noexcept { return user_steps_; }
 
   [[nodiscard]] std::size_t connections() const noexcept { return connections_.size(); }
   /// Connections refused because all were in use, closed because they were silent for too long, or
@@ -121,7 +134,7 @@ class ControlServer final : public MessageSink {
   struct Connection {
     UniqueFd socket;
     PeerCredentials peer;
-    Clock::time_point heard;  ///< accepted, or the last message
+    Clock::time_point heard;  ///< accepted, or when something was there to receive
     bool kept = false;        ///< may be silent
     std::deque<Queued> queue;
     bool closing = false;  ///< nothing more is read; closed in the next round, after a try to send
@@ -133,6 +146,14 @@ class ControlServer final : public MessageSink {
   void accept_all();
   /// Connections wait until one that is here closes, or for options_.accept_pause.
   void pause_accepting(int error);
+  [[nodiscard]] TimeNs now_ns() const {
+    return std::chrono::nanoseconds(options_.now().time_since_epoch()).count();
+  }
+  /// @return `timeout_ms`, or less if `until` comes before.
+  [[nodiscard]] int sooner(int timeout_ms, TimeNs until) const;
+  /// Steps of a callback, or besides.
+  void count(uid_t uid, std::uint64_t steps);
+  void tell_of_wait(uid_t uid);
   /// @return why there is no room for one more of that user; empty if there is.
   [[nodiscard]] std::string no_room_for(uid_t uid) const;
   void close_silent();
@@ -166,7 +187,10 @@ class ControlServer final : public MessageSink {
   std::uint64_t refused_ = 0;
   std::uint64_t faults_ = 0;
   Clock::time_point accept_again_;  ///< the listener is not watched before
-  Clock::time_point next_complaint_;
+  RateMeter accepts_{1'000'000'000 / kAcceptsPerSecond, kAcceptsSaved};
+  UserSteps user_steps_;
+  Clock::time_point next_complaint_;                      ///< of connections
+  std::map<uid_t, Clock::time_point> next_complaint_of_;  ///< of users that had to wait
 };
 
 }  // namespace gradwire::ipc

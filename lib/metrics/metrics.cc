@@ -65,6 +65,16 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
   out.counter("gradwire_log_lines_dropped_total",
               "Lines of the log that were dropped since nobody read it.", {},
               status.daemon.log_lines_dropped);
+  for (const status::User& user : status.daemon.users) {
+    const Labels labels = {{"uid", std::to_string(user.uid)}};
+    out.counter("gradwire_user_control_steps_total",
+                "Steps that a user took of the control thread; a step is about a microsecond's "
+                "work.",
+                labels, user.control_steps);
+    out.counter("gradwire_user_control_waits_total",
+                "How often a user had used up its share of the control thread and had to wait.",
+                labels, user.control_waits);
+  }
   std::map<uid_t, std::uint64_t> memory;
   for (const status::Client& client : status.clients) memory[client.uid] += client.memory_bytes;
   for (const auto& [uid, bytes] : memory) {

@@ -5,12 +5,12 @@
 /// that carry a victim's address. One thread owns a limit; time is a parameter; nothing allocates.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "base/rate_meter.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
 
@@ -23,18 +23,13 @@ class ReplyLimit {
   static constexpr std::uint32_t kBurst = 64;
   static constexpr TimeNs kIntervalNs = 1'000'000;
 
-  explicit ReplyLimit(TimeNs interval_ns = kIntervalNs) noexcept : interval_ns_(interval_ns) {}
+  explicit ReplyLimit(TimeNs interval_ns = kIntervalNs) noexcept : meter_(interval_ns, kBurst) {}
 
   /// @return whether one more may be sent now; if so, it counts.
-  [[nodiscard]] bool allow(TimeNs now) noexcept {
-    if (next_ > now + (kBurst - 1) * interval_ns_) return false;
-    next_ = std::max(next_, now) + interval_ns_;
-    return true;
-  }
+  [[nodiscard]] bool allow(TimeNs now) noexcept { return meter_.allow(now); }
 
  private:
-  TimeNs interval_ns_;
-  TimeNs next_ = 0;  ///< when the next would be due if there were no bursts
+  RateMeter meter_;
 };
 
 /// A limit for each sender, so that one that floods does not drown the others; the number of limits

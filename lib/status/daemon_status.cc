@@ -10,10 +10,11 @@
 namespace gradwire::status {
 
 GRADWIRE_FIELDS(Address, port, address)
+GRADWIRE_FIELDS(User, uid, control_steps, control_waits, waits)
 GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_payload_bytes,
                 features, base_udp_port, numa_node, addresses, datapath, warnings,
                 requests_outstanding, control_round_us_max, control_round_steps_max, open_questions,
-                log_lines_dropped)
+                log_lines_dropped, users)
 GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
                 data_bytes_received, retransmissions, path_moves, peer_path_moves,
                 source_port_moves, peer_source_port_moves, probes, acks_sent, acks_received,

@@ -38,6 +38,14 @@ struct Address {
   std::string address;  ///< "10.0.0.1/24"
 };
 
+/// What a user took of the control thread.
+struct User {
+  std::uint32_t uid = 0;
+  std::uint64_t control_steps = 0;
+  std::uint64_t control_waits = 0;  ///< how often it had used up its share
+  bool waits = false;               ///< it has to wait now
+};
+
 struct Daemon {
   std::string version;
   std::int64_t pid = 0;
@@ -59,6 +67,7 @@ struct Daemon {
   std::uint64_t control_round_steps_max = 0;
   std::uint64_t open_questions = 0;     ///< MAC addresses that groups have asked for in turn
   std::uint64_t log_lines_dropped = 0;  ///< since nobody read the log
+  std::vector<User> users;              ///< who asked for something in the last time
 };
 
 /// Counters of all shards on a lane, or of one shard.

@@ -25,6 +25,8 @@ CHECKSUM, ADDRESS, ADDRESS_BYTES = 36, 40, 24  # in an entry of a table
 # Nobody's messages in a round, and one more; addresses that are looked at; root's own requests; the
 # groups and clients there are. doc/operations.md, "What users can take".
 STEPS_MOST = 4096 + 3080 + 2 * 2048 + 1024
+# What a user may take at once, and by the second.
+STEPS_SAVED, STEPS_OF_SECOND = 1_000_000, 100_000
 
 
 def sealed(out):
@@ -161,7 +163,7 @@ def status(path):
     for fd in fds:
         with open(fd, "rb") as file:
             text = file.read()
-    client.socket.close()
+    client.close()
     return json.loads(text)
 
 
@@ -183,7 +185,7 @@ def requests(path):
     assert size == 2 << 20, size
     os.close(fd)
     timed("join", lambda: client.join(secrets.randbits(62) + 1, 0, [own]))
-    client.socket.close()
+    client.close()
     return took
 
 
@@ -203,8 +205,28 @@ def forms(path, last):
             break
         time.sleep(0.05)
     assert state == ["forming"], state
-    client.socket.close()
+    client.close()
     return (time.monotonic() - began) * 1000
+
+
+def by_the_second(path, began):
+    """Nobody has used up its share, gets no more than that, and root does not wait."""
+    deadline = time.monotonic() + 60
+    while True:
+        daemon = status(path)["daemon"]
+        users = {user["uid"]: user for user in daemon["users"]}
+        if users[NOBODY]["control_waits"] > 0:
+            break
+        assert time.monotonic() < deadline, f"nobody has not had to wait: {users}"
+        time.sleep(0.1)
+    for what, ms in requests(path):
+        print(f"beside nobody that waits: {what} took {ms:.1f} ms", flush=True)
+    users = {user["uid"]: user for user in status(path)["daemon"]["users"]}
+    seconds = time.monotonic() - began
+    print(f"in {seconds:.1f} s: {users}", flush=True)
+    most = STEPS_SAVED + STEPS_OF_SECOND * seconds + STEPS_MOST
+    assert users[NOBODY]["control_steps"] <= most, f"{users[NOBODY]}, at most {most} allowed"
+    assert users[0]["control_waits"] == 0, users[0]
 
 
 def main():
@@ -213,6 +235,7 @@ def main():
         print(f"alone: {what} took {ms:.1f} ms", flush=True)
     print(f"alone: a group of four resolved in {forms(path, [2, 3, 4]):.0f} ms", flush=True)
     heard, tell = os.pipe()
+    began = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(heard)
@@ -230,6 +253,7 @@ def main():
         ms = forms(path, [12, 13, 14])
         print(f"beside it: a group of four resolved in {ms:.0f} ms", flush=True)
         daemon = status(path)["daemon"]
+        by_the_second(path, began)
         steps, us = daemon["control_round_steps_max"], daemon["control_round_us_max"]
         print(f"longest round of the control thread: {steps} steps, {us} us; "
               f"{daemon['log_lines_dropped']} lines of the log dropped", flush=True)

@@ -99,6 +99,15 @@ class RawClient:
         self.words = memoryview(self.queue).cast("I")
         return self
 
+    def close(self):
+        """As a process that ends: the daemon counts a client until nobody has its descriptors."""
+        self.socket.close()
+        if hasattr(self, "words"):
+            self.words.release()
+            self.queue.close()
+            for fd in (self.queue_fd, self.doorbell, self.completion_fd):
+                os.close(fd)
+
     def allocate(self, size):
         """@return (handle, bytes, descriptor)."""
         answer, fds = self.call(ALLOCATE, struct.pack("=Q", size))

@@ -89,6 +89,114 @@ TEST_CASE("a user that floods the socket takes its share of a round and no more"
   CHECK(f.server->steps() - before <= 8'000 + 1'000);
 }
 
+TEST_CASE("a user who took more than its share is received from when there is more") {
+  if (::geteuid() != 0) return;  // to be another user
+  Fixture f;
+  f.options.mode = 0666;
+  f.options.silence = std::chrono::seconds(1);
+  auto now = std::chrono::steady_clock::now();
+  f.options.now = [&] { return now; };
+  f.start();
+  std::filesystem::permissions(f.directory.path, std::filesystem::perms(0755));
+  std::uint64_t steps = 0;
+  std::map<uid_t, int> taken;
+  std::vector<std::string> troubles;
+  ControlCallbacks callbacks;
+  callbacks.on_message = [&](ConnectionId id, const PeerCredentials& peer, Message&&) {
+    ++taken[peer.uid];
+    f.peers.push_back(peer);
+    if (peer.uid != 0) steps += 300'000;
+    f.server->keep(id);
+  };
+  callbacks.on_hangup = [&](ConnectionId id) { f.hangups.push_back(id); };
+  callbacks.on_trouble = [&](const std::string& text) { troubles.push_back(text); };
+  callbacks.steps = [&] { return steps; };
+  f.server->set_callbacks(std::move(callbacks));
+  const auto as_nobody = [&] {
+    REQUIRE(::seteuid(65534) == 0);
+    UniqueFd socket = connect_to(f.options.path);
+    REQUIRE(::seteuid(0) == 0);
+    REQUIRE(socket);
+    return socket;
+  };
+  const auto say = [](const UniqueFd& socket) {
+    REQUIRE(*send_message(socket.get(), header(MessageType::kFree, 1), {}) == SocketStatus::kDone);
+  };
+  UniqueFd greedy = as_nobody();
+  const UniqueFd second = as_nobody();
+  const UniqueFd root = connect_to(f.options.path);
+  for (int i = 0; i < 10; ++i) say(greedy);
+  say(second);
+  f.poll(10);
+  CHECK(taken[65534] == 4);  // 1,200,000 steps: 200,000 more than there were
+  CHECK_FALSE(f.server->has_more());
+  REQUIRE(troubles.size() == 1);
+  CHECK_THAT(troubles[0], Catch::Contains("user 65534 has used up its share"));
+  CHECK(f.server->user_steps().users().at(65534).waits == 1);
+
+  // Others go on, and nobody's end is told only when its messages have been received.
+  say(root);
+  greedy.reset();
+  now += std::chrono::milliseconds(1'900);
+  f.poll(5);
+  CHECK(taken[0] == 1);
+  CHECK(taken[65534] == 4);
+  CHECK(f.hangups.empty());  // nor was anybody silent for too long
+  now += std::chrono::milliseconds(200);
+  f.poll(1);
+  CHECK(taken[65534] == 5);
+  CHECK(f.server->user_steps().users().at(65534).waits == 2);
+  CHECK(troubles.size() == 1);
+  for (int i = 0; i < 10; ++i) {
+    now += std::chrono::seconds(10);
+    f.poll(5);
+  }
+  CHECK(taken[65534] == 11);
+  CHECK(f.hangups == std::vector<ConnectionId>{1});
+}
+
+TEST_CASE("work outside of a message counts as its user's") {
+  Fixture f;
+  auto now = std::chrono::steady_clock::now();
+  f.options.now = [&] { return now; };
+  f.start();
+  const UniqueFd socket = connect_to(f.options.path);
+  f.poll(1);
+  const std::uint64_t before = f.server->steps();
+  f.server->charge(::geteuid(), 2'000'000);
+  CHECK(f.server->steps() == before);
+  REQUIRE(*send_message(socket.get(), header(MessageType::kFree, 1), {}) == SocketStatus::kDone);
+  f.poll(5);
+  CHECK(f.messages.empty());
+  now += std::chrono::seconds(11);
+  f.poll(1);
+  CHECK(f.messages.size() == 1);
+}
+
+TEST_CASE("connections are accepted by the second, whoever makes them") {
+  Fixture f;
+  auto now = std::chrono::steady_clock::now();
+  f.options.now = [&] { return now; };
+  f.options.max_connections = f.options.max_of_user = 4;
+  f.start();
+  const auto connect_and_close = [&](std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const UniqueFd socket = connect_to(f.options.path);
+      REQUIRE(socket);
+      f.poll(1);
+    }
+  };
+  connect_and_close(ControlServer::kAcceptsSaved);
+  f.poll(20);
+  CHECK(f.hangups.size() + f.server->refused() == ControlServer::kAcceptsSaved);
+  const UniqueFd late = connect_to(f.options.path);
+  f.poll(5);
+  CHECK(f.server->connections() == 0);
+  now += std::chrono::milliseconds(1);
+  f.poll(1);
+  CHECK(f.server->connections() == 1);
+}
+
 TEST_CASE("the ends of many connections are told a few in a round") {
   Fixture f;
   f.start();
