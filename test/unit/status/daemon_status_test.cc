@@ -37,6 +37,7 @@ DaemonStatus one_of_everything() {
   DaemonStatus status;
   status.daemon.addresses.resize(1);
   status.daemon.datapath = status.daemon.warnings = {""};
+  status.daemon.users.resize(1);
   Transport transport;
   transport.drops = {{"short", 0}};
   Lane& lane = status.lanes.emplace_back();
