@@ -27,7 +27,8 @@ COSTS = [
     # 8,011, with several paths to a rank: by which one each packet came is looked at; on 2026-11-25
     # 8,054, with IPv6: whether a packet came by it, and whether it leaves by it.
     # On 2026-11-26 8,085: a round counts its steps, and users get turns, five instructions a round.
-    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8120),
+    # On 2026-11-27 8,162: the ring is a part of its own, which reaches the others by references.
+    Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 8180),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),
 ]

@@ -60,6 +60,15 @@ class Link {
   [[nodiscard]] PathChoice* choice() noexcept { return choice_ ? &*choice_ : nullptr; }
   [[nodiscard]] const PathChoice* choice() const noexcept { return choice_ ? &*choice_ : nullptr; }
 
+  /// An acknowledgement came, of a link that gets_data(). What is malformed has no effect.
+  [[nodiscard]] SendOutcome on_ack(const wire::AckHeader& ack, TimeNs now) noexcept {
+    const SendOutcome outcome = sender().on_ack(ack, now);
+    if (choice_ && !outcome.malformed) [[unlikely]]
+      choice_->on_acknowledged(outcome.newest,
+                               outcome.acknowledged || sender_->nothing_in_flight());
+    return outcome;
+  }
+
   LinkEnd end;
 
  private:

@@ -9,8 +9,8 @@ namespace gradwire::collective {
 PeerEnds::PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters)
     : ping_interval_ns_(config.timeouts.ping_interval_ns),
       tally_{counters.peer_path_moves, counters.peer_source_port_moves},
-      peers_(config.all_ranks()) {
-  for (std::uint16_t rank = 0; rank < config.all_ranks(); ++rank) {
+      peers_(needs_all_ranks(config) ? config.all_ranks() : 0) {
+  for (std::uint16_t rank = 0; rank < ranks(); ++rank) {
     if (rank == config.rank || (config.folds_only() && rank >= config.nranks)) continue;
     Peer& peer = peers_[rank];
     for (const auto& link : links) {

@@ -18,6 +18,7 @@ namespace gradwire::collective {
 
 class PeerEnds {
  public:
+  /// Empty if packets go between neighbors alone: needs_all_ranks().
   /// @param config  with the addresses of all ranks. The links outlive this, and end together with
   ///                it; the counters outlive both.
   PeerEnds(const ShardConfig& config, const Links& links, ShardCounters& counters);
@@ -30,6 +31,10 @@ class PeerEnds {
   /// In each round of the lane.
   void polled(TimeNs now) noexcept { tally_.polled(now, ping_interval_ns_); }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
+  /// Of this group, or 0: then it is empty.
+  [[nodiscard]] std::uint16_t ranks() const noexcept {
+    return static_cast<std::uint16_t>(peers_.size());
+  }
   /// Whether anything goes there: not to this rank, nor from one rank without members to another.
   [[nodiscard]] bool has(std::uint16_t rank) const noexcept {
     return rank < peers_.size() && peers_[rank].end != nullptr;
@@ -56,7 +61,7 @@ class PeerEnds {
   };
   TimeNs ping_interval_ns_;
   PathTally tally_;
-  std::vector<Peer> peers_;  ///< [all_ranks()]; of this rank nothing
+  std::vector<Peer> peers_;  ///< [all_ranks()], of this rank nothing; or empty
 };
 
 }  // namespace gradwire::collective

@@ -20,8 +20,8 @@ namespace gradwire::collective {
 class AbortAnswers {
  public:
   AbortAnswers(const ShardConfig& config, const PeerEnds& ends)
-      : config_(config), ends_(ends), peers_(config.all_ranks()), waiting_(config.all_ranks()) {
-    unreached_.reserve(config.all_ranks());
+      : config_(config), ends_(ends), peers_(ends.ranks()), waiting_(ends.ranks()) {
+    unreached_.reserve(ends.ranks());
   }
 
   /// A packet came from that rank.

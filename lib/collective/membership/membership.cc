@@ -8,15 +8,14 @@
 namespace gradwire::collective {
 
 Membership::Membership(const ShardConfig& config, Group& group, Neighbors& neighbors,
-                       const OpTable& ops, const FoldQueue& folds, const Direct* direct,
-                       const Transfers* transfers, EventQueue& events)
+                       const OpTable& ops, const FoldQueue& folds, const OffRing& off_ring,
+                       EventQueue& events)
     : config_(config),
       group_(group),
       neighbors_(neighbors),
       ops_(ops),
       folds_(folds),
-      direct_(direct),
-      transfers_(transfers),
+      off_ring_(off_ring),
       events_(events) {}
 
 void Membership::start(TimeNs now) noexcept {
@@ -55,7 +54,7 @@ Membership::Cause Membership::leave(TimeNs now) noexcept {
   leave_deadline_ = now + config_.timeouts.leave_ns;
   next_bye_ = now;
   const std::uint64_t unfinished = ops_.oldest_unfinished();
-  const bool transfers = transfers_ != nullptr && transfers_->unfinished();
+  const bool transfers = off_ring_.has_transfers();
   if (group_.forming() || (group_.formed() && (unfinished != 0 || transfers))) {
     return AbortReason{.code = AbortCode::kPeerLeft,
                        .culprit_rank = config_.rank,
@@ -95,7 +94,7 @@ Membership::Cause Membership::left_alone_by(LinkIndex link) const noexcept {
 Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
   if (!neighbors_.has_left(link) || neighbors_.link(link).attached()) return {};
   const std::uint64_t last_there = neighbors_.left_after_op_seq(link);
-  if (transfers_ != nullptr && transfers_->unfinished_with(neighbors_.link(link).end.rank())) {
+  if (off_ring_.has_transfers_with(neighbors_.link(link).end.rank())) {
     AbortReason reason{.code = AbortCode::kPeerLeft,
                        .culprit_rank = neighbors_.link(link).end.rank(),
                        .reporter_rank = config_.rank};

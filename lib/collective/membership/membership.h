@@ -24,15 +24,14 @@
 #include <optional>
 
 #include "base/abort_reason.h"
-#include "collective/direct/direct.h"
 #include "collective/event_queue.h"
 #include "collective/membership/group.h"
 #include "collective/neighbors/neighbors.h"
+#include "collective/off_ring/off_ring.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
-#include "collective/transfers/transfers.h"
 
 namespace gradwire::collective {
 
@@ -40,10 +39,9 @@ class Membership {
  public:
   using Cause = std::optional<AbortReason>;
 
-  /// @param direct, transfers  nullptr if there are none.
+  /// All of them outlive it.
   Membership(const ShardConfig& config, Group& group, Neighbors& neighbors, const OpTable& ops,
-             const FoldQueue& folds, const Direct* direct, const Transfers* transfers,
-             EventQueue& events);
+             const FoldQueue& folds, const OffRing& off_ring, EventQueue& events);
 
   /// How often the neighbors were told of the abort.
   [[nodiscard]] std::uint32_t aborts_sent() const noexcept { return aborts_sent_; }
@@ -97,8 +95,7 @@ class Membership {
   Neighbors& neighbors_;
   const OpTable& ops_;
   const FoldQueue& folds_;
-  const Direct* direct_;        ///< may be nullptr
-  const Transfers* transfers_;  ///< may be nullptr
+  const OffRing& off_ring_;
   EventQueue& events_;
   const bool hangs_ = std::any_of(neighbors_.links().begin(), neighbors_.links().end(),
                                   [](const auto& link) { return link->to_host(); });

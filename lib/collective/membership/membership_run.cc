@@ -26,8 +26,7 @@ bool Membership::ring_acknowledged() const noexcept {
 }
 
 bool Membership::all_acknowledged() const noexcept {
-  return ring_acknowledged() && (direct_ == nullptr || direct_->idle()) &&
-         (transfers_ == nullptr || transfers_->idle());
+  return ring_acknowledged() && off_ring_.idle();
 }
 
 TimeNs Membership::last_words_at() const noexcept {

@@ -3,7 +3,7 @@
 /// Received payloads in a GPU's memory, whose CRCs the GPU computes. A received frame is a header
 /// in host memory, followed by a payload mbuf. The header is decoded and freed; the payload alone
 /// goes on. Nothing is acknowledged, and no chunk claimed, before the GPU has made the payload's
-/// CRC: a packet takes the checks of shard_receive.cc twice, before and after. One lane owns it; it
+/// CRC: a packet takes the checks of ring_receive.cc twice, before and after. One lane owns it; it
 /// allocates at construction only.
 #pragma once
 

@@ -27,11 +27,16 @@ class PairTable {
     return static_cast<std::uint32_t>(pairs_.size());
   }
   [[nodiscard]] Pair& operator[](std::uint32_t index) noexcept { return pairs_[index]; }
+  [[nodiscard]] const Pair& operator[](std::uint32_t index) const noexcept { return pairs_[index]; }
   [[nodiscard]] std::uint32_t index_of(const Pair& pair) const noexcept {
     return static_cast<std::uint32_t>(&pair - pairs_.data());
   }
   /// nullptr if it was not entered.
   [[nodiscard]] Pair* find(const wire::ProcessPair& pair) noexcept {
+    const std::uint32_t index = slots_[slot_of(pair)];
+    return index == kNone ? nullptr : &pairs_[index];
+  }
+  [[nodiscard]] const Pair* find(const wire::ProcessPair& pair) const noexcept {
     const std::uint32_t index = slots_[slot_of(pair)];
     return index == kNone ? nullptr : &pairs_[index];
   }

@@ -17,7 +17,7 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 
 }  // namespace
 
-Transfers::Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers,
+Transfers::Transfers(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
                      TransferCounters& counters)
     : config_(config),
       ends_(ends),
@@ -210,7 +210,7 @@ bool Transfers::copy_here() noexcept {
   return worked;
 }
 
-TransferWait Transfers::oldest() noexcept {
+TransferWait Transfers::oldest() const noexcept {
   TransferWait wait;
   wait.unfinished = unfinished_;
   if (oldest_ == PairOrder::kNobody) return wait;
@@ -238,7 +238,7 @@ TransferWait Transfers::oldest() noexcept {
   if (wait.rank != config_.rank) {
     wait.rank_silent_ns = polled_ - peer.heard_at;
     wait.rank_unanswered = peer.unanswered;
-    wait.rank_ip = ends_->sends_to(wait.rank);
+    wait.rank_ip = ends_.sends_to(wait.rank);
   }
   return wait;
 }

@@ -44,8 +44,8 @@ class Transfers {
   static constexpr std::size_t kTurns = 4;
 
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
-  /// @param ends    nullptr in a group of one rank.
-  Transfers(const ShardConfig& config, const PeerEnds* ends, const PacketBuffers& buffers,
+  /// @param ends    empty in a group of one rank.
+  Transfers(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
             TransferCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
@@ -99,7 +99,7 @@ class Transfers {
   /// Whether something waits for room at the port that others took for some rounds.
   [[nodiscard]] bool starves() const noexcept { return blocked_rounds_ >= kBlockedRounds; }
   [[nodiscard]] bool waits_for_room() const noexcept { return blocked_rounds_ > 0; }
-  [[nodiscard]] TransferWait oldest() noexcept;
+  [[nodiscard]] TransferWait oldest() const noexcept;
 
  private:
   struct Peer {
@@ -197,7 +197,7 @@ class Transfers {
   [[nodiscard]] static wire::OfferHeader offer_of(const OutPair& pair) noexcept;
 
   const ShardConfig& config_;
-  const PeerEnds* ends_;
+  const PeerEnds& ends_;
   const PacketBuffers& buffers_;
   const GroupProcesses processes_;
   TransferCounters& counters_;

@@ -23,12 +23,12 @@ constexpr std::uint32_t kOvertaken = 3;
 }  // namespace
 
 Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
-  ends_->note(packet.common.from_rank, packet.common.packet_number);
+  ends_.note(packet.common.from_rank, packet.common.packet_number);
   const bool again = packet.common.type == PacketType::kOffer  ? packet.offer.again
                      : packet.common.type == PacketType::kPull ? packet.pull.again
                                                                : false;
   if (again) {
-    ends_->of(packet.common.from_rank).was_asked_again(config_.timeouts, now);
+    ends_.of(packet.common.from_rank).was_asked_again(config_.timeouts, now);
   }
   switch (packet.common.type) {
     case PacketType::kOffer:
@@ -286,7 +286,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   hear(rank);
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
-  if (pull.echo != 0) (void)ends_->of(rank).arrived(pull.echo);
+  if (pull.echo != 0) (void)ends_.of(rank).arrived(pull.echo);
   if (pull.asks) {
     out->offer_wanted = true;
     queue(*out);

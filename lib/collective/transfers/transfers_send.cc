@@ -69,7 +69,7 @@ void Transfers::watch(InPair& in, TimeNs due) noexcept {
 bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
   if (!out.active || out.heard) return false;
   if (now < out.timer.due) return true;
-  ends_->of(out.rank).repeats(out.timer.tries, config_.timeouts, now);
+  ends_.of(out.rank).repeats(out.timer.tries, config_.timeouts, now);
   out.offer_wanted = out.asks = true;
   ++out.timer.tries;
   out.timer.due = now + patience(out.rank, out.timer.tries);
@@ -83,7 +83,7 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   const bool owes = in.owed > in.confirmed;
   if (!pulls && !owes) return false;
   if (now < in.timer.due) return true;
-  ends_->of(in.rank).repeats(in.timer.tries, config_.timeouts, now);
+  ends_.of(in.rank).repeats(in.timer.tries, config_.timeouts, now);
   const Peer& peer = peers_[in.rank];
   if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
       polled_ - peer.heard_at >= config_.timeouts.silence_ns) {
@@ -179,7 +179,7 @@ void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
     return;
   }
   ++asks_;
-  ends_->of(rank).repeats(peer.unanswered, config_.timeouts, now);
+  ends_.of(rank).repeats(peer.unanswered, config_.timeouts, now);
   if (peer.pair_goes_out) {
     OutPair& out = *outs_.find(peer.pair);
     out.offer_wanted = out.asks = true;
@@ -262,7 +262,7 @@ wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
 }
 
 Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_->of(pair.rank);
+  LinkEnd& end = ends_.of(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.offer_wanted) return Sent::kNothing;
@@ -291,7 +291,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
 }
 
 Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_->of(pair.rank);
+  LinkEnd& end = ends_.of(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
@@ -338,7 +338,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
 }
 
 Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_->of(pair.rank);
+  LinkEnd& end = ends_.of(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks without members, which sum ops in two steps for the others
-// (lib/collective/shard_folding.cc).
+// (lib/collective/off_ring/told_ops.h).
 #include <catch2/catch.hpp>
 #include <deque>
 #include <vector>

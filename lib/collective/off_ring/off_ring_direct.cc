@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a shard does with direct ops: packets of any rank, and folds when all is there.
-#include <fmt/format.h>
-
+// Direct ops: packets of any rank, and folds when all is there.
 #include "base/probe.h"
-#include "collective/shard.h"
+#include "collective/off_ring/off_ring.h"
+#include "collective/ops/op_faults.h"
 
 namespace gradwire::collective {
 
 using wire::Drop;
 using wire::PacketType;
 
-void Shard::start_direct(Op& op, TimeNs now) noexcept {
+void OffRing::start(Op& op, TimeNs now) noexcept {
   if (!direct_->folds_at_once()) ++op.loads_pending;
   note_progress(op, direct_->open(op, now), now);
 }
 
-void Shard::note_progress(Op& op, Direct::Progress progress, TimeNs now) noexcept {
+void OffRing::note_progress(Op& op, Direct::Progress progress, TimeNs now) noexcept {
   if (progress == Direct::Progress::kFailed) abort_for_fold(op.spec.op_seq, now);
   if (progress != Direct::Progress::kDone) return;
   if (op.arrivals_left > 0) --op.arrivals_left;
   if (!direct_->folds_at_once()) --op.loads_pending;
-  count_off_ring(op);
+  count_done(op);
 }
 
-void Shard::complete_direct(const Folded& done, TimeNs now) noexcept {
+void OffRing::on_folded(const Folded& done, TimeNs now) noexcept {
   if (!live()) return;
   const std::uint64_t op_seq = done.work->chunk.id.op_seq;
   Op* op = ops_.find(op_seq);
@@ -32,17 +31,21 @@ void Shard::complete_direct(const Folded& done, TimeNs now) noexcept {
   stall_.moved(now);
   if (!done.ok) return abort_for_fold(op_seq, now);
   note_progress(*op, direct_->on_folded(*done.work, *op, now), now);
-  if (live()) finish_if_done(*op);
+  if (live()) op_ends_.finish_if_done(*op);
 }
 
-void Shard::count_off_ring(const Op& op) noexcept {
+void OffRing::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
+  services_.abort(fold_failed(config_, op_seq), now);
+}
+
+void OffRing::count_done(const Op& op) noexcept {
   ++(op.shape == Shape::kGathered  ? counters_.ops_gathered
      : op.shape == Shape::kTwoStep ? counters_.ops_two_step
                                    : counters_.ops_direct);
 }
 
 /// What came ahead of an op that is posted now, whatever its shape.
-void Shard::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
+void OffRing::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
   while (live()) {
     const auto ahead = direct_->take_ahead(op_seq);
     if (!ahead) return;
@@ -63,7 +66,7 @@ void Shard::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
   }
 }
 
-Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
+Drop OffRing::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   if (direct_->hear(packet, now)) stall_.moved(now);
   if (packet.common.type != PacketType::kContribution) {
@@ -72,11 +75,11 @@ Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) 
   }
   const wire::DataHeader& header = packet.data;
   Drop drop = Drop::kNone;
-  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept && !config_.folds_only()) {
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept && !told_) {
     drop = Drop::kOpAhead;
   } else if (!ops_.was_posted(header.op_seq)) {
     drop = direct_->keep(packet, now);
-    if (config_.folds_only()) post_told(now);
+    if (told_) told_->post(now);
   } else {
     drop = take_contribution(rank, header, packet.payload, packet.payload_crc, now);
   }
@@ -87,15 +90,15 @@ Drop Shard::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now) 
   return drop;
 }
 
-Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header,
-                              std::span<const std::byte> payload, std::optional<std::uint32_t> crc,
-                              TimeNs now) noexcept {
+Drop OffRing::take_contribution(std::uint16_t rank, const wire::DataHeader& header,
+                                std::span<const std::byte> payload,
+                                std::optional<std::uint32_t> crc, TimeNs now) noexcept {
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
-    report_mismatch(rank, header.op_seq, *ours, call_of(header), rank, now);
+    report_mismatch(rank, header.op_seq, *ours, call_of(header), now);
     return Drop::kNone;
   }
-  if (was_skipped(header.op_seq)) [[unlikely]] {
-    report_skipped(rank, header, now);
+  if (told_ && told_->was_skipped(header.op_seq)) [[unlikely]] {
+    told_->report_skipped(rank, header, now);
     return Drop::kNone;
   }
   Op* op = ops_.find(header.op_seq);
@@ -107,11 +110,17 @@ Drop Shard::take_contribution(std::uint16_t rank, const wire::DataHeader& header
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, 0,
                   config_.rank, config_.lane);
   note_progress(*op, direct_->advance(*op, now), now);
-  if (live()) finish_if_done(*op);
+  if (live()) op_ends_.finish_if_done(*op);
   return Drop::kNone;
 }
 
-bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
+void OffRing::report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
+                              const OpCall& theirs, TimeNs now) noexcept {
+  const std::uint16_t here = told_ ? told_->by(op_seq) : config_.rank;
+  services_.abort(mismatch_of(config_, op_seq, {rank, theirs}, {here, ours}, rank), now);
+}
+
+bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
   const bool worked = direct_->run(now, out);
   const auto& silent = direct_->silent();
   if (!silent) return worked;
@@ -139,7 +148,7 @@ bool Shard::run_direct(TimeNs now, Outbox& out) noexcept {
         "it answers, but what it lacks was sent again and again and never came there: the MTU of "
         "the path may be below that of the ring's");
   }
-  abort(reason, now);
+  services_.abort(reason, now);
   return true;
 }
 

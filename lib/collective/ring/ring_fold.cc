@@ -5,8 +5,9 @@
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
+#include "collective/ops/op_faults.h"
 #include "collective/ops/op_memory.h"
-#include "collective/shard.h"
+#include "collective/ring/ring.h"
 
 namespace gradwire::collective {
 
@@ -27,7 +28,7 @@ namespace {
 
 }  // namespace
 
-std::size_t Shard::in_transit() const noexcept {
+std::size_t Ring::in_transit() const noexcept {
   std::size_t waiting = 0;
   for (const auto& link : links()) {
     if (link->gets_data()) waiting += link->sender().waiting();
@@ -35,8 +36,8 @@ std::size_t Shard::in_transit() const noexcept {
   return waiting;
 }
 
-bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
-                  rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept {
+bool Ring::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+                 rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept {
   const Place& place = site.place;
   const bool reducing = arrival == Arrival::kReducing;
   const bool goes_on = reducing ? place.forwards_reduced : place.forwards_gather;
@@ -94,7 +95,7 @@ bool Shard::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const
   return true;
 }
 
-bool Shard::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
+bool Ring::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
   // There is room for all that credit lets in, but not all keep to it.
   if (!held_.push(packet)) return false;
   held_to_ = op.rules.to;
@@ -102,7 +103,7 @@ bool Shard::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
   return true;
 }
 
-void Shard::release_held(TimeNs now) noexcept {
+void Ring::release_held(TimeNs now) noexcept {
   while (held_may_go()) {
     const EarlyPacket packet = held_.front();
     held_.pop();
@@ -120,7 +121,7 @@ void Shard::release_held(TimeNs now) noexcept {
   }
 }
 
-void Shard::return_credit(LinkSender& from) noexcept {
+void Ring::return_credit(LinkSender& from) noexcept {
   const std::uint32_t freed = from.take_freed();
   if (freed == 0 || planted(PlantedBug::kCreditNeverBack)) return;
   for (const auto& link : links()) {
@@ -130,8 +131,8 @@ void Shard::return_credit(LinkSender& from) noexcept {
   }
 }
 
-void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
-                       bool finalize, TimeNs now) noexcept {
+void Ring::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
+                      bool finalize, TimeNs now) noexcept {
   ++op.loads_pending;
   reduce::Entry& entry = folds_.entry();
   entry.kind = kind;
@@ -159,29 +160,10 @@ void Shard::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpa
     return;
   }
   entry.crc = buffers_.on_device() && !work.keep_crc && work.gets_ready();
-  if (folds_.add(work)) take_folded(now);
+  if (folds_.add(work)) services_.take_folded(now);
 }
 
-void Shard::fold(TimeNs now) noexcept {
-  folds_.submit();
-  if (folds_.size() != 0) take_folded(now);
-}
-
-void Shard::take_folded(TimeNs now) noexcept {
-  for (Folded done; folds_.pop(done);) {
-    if (done.work->role == FoldWork::Role::kCheck) {
-      complete_check(done, now);
-    } else if (done.work->role == FoldWork::Role::kDirect) {
-      complete_direct(done, now);
-    } else {
-      complete(done, now);
-    }
-    folds_.release(*done.work);
-  }
-  if (direct_ != nullptr && live()) direct_->refill();
-}
-
-void Shard::complete(const Folded& done, TimeNs now) noexcept {
+void Ring::complete(const Folded& done, TimeNs now) noexcept {
   const FoldWork& work = *done.work;
   const ReadyChunk& chunk = work.chunk;
   if (!live()) {
@@ -196,7 +178,7 @@ void Shard::complete(const Folded& done, TimeNs now) noexcept {
   if (work.spill) --op->spills_pending;
   if (!done.ok) {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
-    return abort_for_fold(chunk.id.op_seq, now);
+    return services_.abort(fold_failed(config_, chunk.id.op_seq), now);
   }
   if (work.role != FoldWork::Role::kOutgoing) {
     require(op->arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
@@ -222,50 +204,23 @@ void Shard::complete(const Folded& done, TimeNs now) noexcept {
     }
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
   }
-  finish_if_done(*op);
+  op_ends_.finish_if_done(*op);
 }
 
 /// Behind an own chunk that goes out comes the next one; nullptr if none does.
-const std::byte* Shard::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
+const std::byte* Ring::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
   const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
   if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
   return op.own_part(op.partition.span_of(next));
 }
 
-void Shard::complete_check(const Folded& done, TimeNs now) noexcept {
+void Ring::complete_check(const Folded& done, TimeNs now) noexcept {
   const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));
   const bool right = done.crc == check.crc;
   if (live() && done.ok && right && checks_.keep(check)) return;
   if (live() && done.ok) count_drop(right ? wire::Drop::kNoBuffer : wire::Drop::kPayloadCrc);
   rte_pktmbuf_free(check.mbuf);
-  if (live() && !done.ok) abort_for_fold(check.header.op_seq, now);
-}
-
-void Shard::abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept {
-  const AbortReason reason{.code = AbortCode::kReduceFailed,
-                           .culprit_rank = config_.rank,
-                           .reporter_rank = config_.rank,
-                           .op_seq = op_seq};
-  abort(reason, now);
-}
-
-void Shard::receive_checked(TimeNs now) noexcept {
-  while (!checks_.empty()) {  // an abort empties it
-    const CheckedPacket check = checks_.take();
-    checked_packet_.common.packet_number = check.packet_number;
-    checked_packet_.data = check.header;
-    checked_packet_.payload = {check.payload, check.bytes};
-    checked_packet_.payload_crc = check.crc;
-    if (!receive_data(*links()[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
-      rte_pktmbuf_free(check.mbuf);
-    }
-  }
-  fold(now);
-}
-
-void Shard::flush(TimeNs now) noexcept {
-  fold(now);
-  if (!checks_.empty()) receive_checked(now);
+  if (live() && !done.ok) services_.abort(fold_failed(config_, check.header.op_seq), now);
 }
 
 }  // namespace gradwire::collective

@@ -4,30 +4,51 @@
 // window only, so that what is already on its way round the ring seldom has to wait or spill. An
 // exchange has no transit, and takes the whole window.
 #include "base/planted_bug.h"
-#include "collective/shard.h"
+#include "collective/ring/ring.h"
 
 namespace gradwire::collective {
 
-bool Shard::may_send_data() const noexcept {
+bool Ring::may_send_data() const noexcept {
   for (const auto& link : links()) {
     if (link->gets_data() && link->on_ring() && !link->end.answered()) return false;
   }
   return true;
 }
 
-bool Shard::send_data(TimeNs now, Outbox& out) noexcept {
+bool Ring::send_data(TimeNs now, Outbox& out) noexcept {
   bool worked = neighbors_.send_waiting(now, out);
   if (ops_.spilled() > 0) worked |= start_spilled(now, out);
   worked |= start_own(now, out);
   fold(now);
   // Early packets that waited for this rank's own chunks to be read.
   if (!early_.empty()) retry_early(now);
-  const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || waits_for_word();
+  const bool more_to_go = ops_.spilled() > 0 || ops_.own_waits() || words_.awaits_some();
   return worked | neighbors_.send_rest(more_to_go, now, out);
 }
 
-bool Shard::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
-                           reduce::Kind kind, TimeNs now) noexcept {
+bool Ring::run(TimeNs now, Outbox& out) noexcept {
+  if (!early_.empty() && live()) retry_early(now);
+  if (live() && held_may_go()) release_held(now);
+  return live() && may_send_data() && send_data(now, out);
+}
+
+bool Ring::something_may_go(const LinkSender& to) const noexcept {
+  switch (to.blocked()) {
+    case LinkSender::Blocked::kYes:
+      return false;
+    case LinkSender::Blocked::kNo:
+      return true;
+    case LinkSender::Blocked::kIfNothingStarts:
+      break;
+  }
+  if (folds_.full()) return false;  // the shard asks the backend.
+  if (held_may_go() || spilled_may_go()) return true;
+  const Op* own = ops_.peek_own();
+  return own != nullptr && to.own_may_go(*own);
+}
+
+bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
+                          reduce::Kind kind, TimeNs now) noexcept {
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return false;
@@ -48,7 +69,7 @@ bool Shard::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uin
   return true;
 }
 
-bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
+bool Ring::start_spilled(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
   std::uint64_t next = 1;
   while (Op* op = ops_.next_spilled(next)) {
@@ -70,18 +91,19 @@ bool Shard::start_spilled(TimeNs now, Outbox& out) noexcept {
       if (!live()) return true;  // The backend failed at once: nothing is to be sent any more.
       ops_.remove_spilled(*op, index);
       worked = true;
-      finish_if_done(*op);  // A backend that runs at once had finished before the lines above.
+      op_ends_.finish_if_done(
+          *op);  // A backend that runs at once had finished before the lines above.
     }
   }
   return worked;
 }
 
-bool Shard::spilled_may_go() const noexcept {
+bool Ring::spilled_may_go() const noexcept {
   const Op* op = ops_.oldest_spilled();
   return op != nullptr && sender_of(*op).has_grant(*op);
 }
 
-bool Shard::start_own(TimeNs now, Outbox& out) noexcept {
+bool Ring::start_own(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
   const bool spilled_first =
       planted(PlantedBug::kSpillWithoutGrantHoldsBack) ? ops_.spilled() > 0 : spilled_may_go();
@@ -101,13 +123,13 @@ bool Shard::start_own(TimeNs now, Outbox& out) noexcept {
       if (!live()) return true;
       if (op->rules.copies_own) copy_own(*op, chunk, now);
       if (!live()) return true;
-      finish_if_done(*op);  // All that was to arrive may have, in an exchange.
+      op_ends_.finish_if_done(*op);  // All that was to arrive may have, in an exchange.
     }
   }
   return worked;
 }
 
-void Shard::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
+void Ring::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
   FoldWork& work = folds_.take();
   work.role = FoldWork::Role::kLocal;
   work.chunk.id.op_seq = op.spec.op_seq;
@@ -115,7 +137,7 @@ void Shard::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
   queue_fold(work, reduce::Kind::kLocal, op, op.partition.span_of(chunk), true, now);
 }
 
-bool Shard::fold_local(TimeNs now) noexcept {
+bool Ring::fold_local(TimeNs now) noexcept {
   // A group of one rank: as many chunks per round as a burst, so that other groups get their turn.
   bool worked = false;
   while (Op* op = ops_.next_own()) {

@@ -1,44 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a shard does with transfers between processes: it hands packets and time on, and aborts.
+// Transfers between processes: their time, and what ends the group.
 #include "base/abort_detail.h"
-#include "collective/shard.h"
+#include "collective/off_ring/off_ring.h"
 
 namespace gradwire::collective {
 
-using wire::Drop;
-
-PostResult Shard::post(const TransferSpec& spec, TimeNs now) noexcept {
-  if (!group_.formed()) return PostResult::kRefused;
-  if (transfers_ == nullptr) return PostResult::kUnsupported;
+PostResult OffRing::post(const TransferSpec& spec, TimeNs now) noexcept {
+  if (!transfers_) return PostResult::kUnsupported;
   const PostResult result = transfers_->post(spec, now);
-  if (result != PostResult::kOk) return result;
-  judge_transfers(now);
-  if (live()) abort_if(membership_.missed_by_who_left(), now);
+  if (result == PostResult::kOk) judge_transfers(now);
   return result;
 }
 
-bool Shard::pop_transfer_done(Event& out) noexcept {
+bool OffRing::pop_done(Event& out) noexcept {
   std::uint64_t id = 0;
-  if (transfers_ == nullptr || !transfers_->pop_done(id)) return false;
+  if (!transfers_ || !transfers_->pop_done(id)) return false;
   out = {EventType::kTransferDone, id, {}};
   return true;
 }
 
-Drop Shard::receive_from_any(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
-  // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
-  const std::uint16_t rank = packet.common.from_rank;
-  neighbors_.heard_from(rank);
-  if (!wire::is_of_transfer(packet.common.type)) {
-    if (transfers_ != nullptr && rank < config_.nranks) transfers_->heard(rank);
-    return receive_direct(packet, ecn_ce, now);
-  }
-  if (direct_ != nullptr) direct_->heard(rank);
-  const Drop drop = transfers_->receive(packet, ecn_ce, now);
-  judge_transfers(now);
-  return drop;
-}
-
-void Shard::judge_transfers(TimeNs now) noexcept {
+void OffRing::judge_transfers(TimeNs now) noexcept {
   const auto& mismatch = transfers_->mismatch();
   if (!mismatch || !live()) return;
   AbortReason reason{
@@ -50,10 +31,10 @@ void Shard::judge_transfers(TimeNs now) noexcept {
       mismatch->sequence, mismatch->pair.source, mismatch->pair.destination, mismatch->sent.bytes,
       mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->received.bytes,
       mismatch->received.tag, name_of(mismatch->received.call));
-  abort(reason, now);
+  services_.abort(reason, now);
 }
 
-bool Shard::run_transfers(TimeNs now, Outbox& out) noexcept {
+bool OffRing::run_transfers(TimeNs now, Outbox& out) noexcept {
   const bool worked = transfers_->run(now, out);
   const auto& silent = transfers_->silent();
   if (!silent) return worked;
@@ -75,7 +56,7 @@ bool Shard::run_transfers(TimeNs now, Outbox& out) noexcept {
         "again and again never came: the MTU of the path may be below that of the ring's",
         silent->in_vain, silent->pair.source, silent->pair.destination);
   }
-  abort(reason, now);
+  services_.abort(reason, now);
   return true;
 }
 

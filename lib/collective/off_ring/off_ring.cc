@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/off_ring/off_ring.h"
+
+#include <algorithm>
+
+namespace gradwire::collective {
+
+using wire::Drop;
+
+OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neighbors,
+                 const PeerEnds& ends, const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds,
+                 OpEnds& op_ends, StallWatch& stall, ShardServices& services,
+                 ShardCounters& counters, bool told)
+    : config_(config),
+      group_(group),
+      neighbors_(neighbors),
+      ends_(ends),
+      ops_(ops),
+      op_ends_(op_ends),
+      stall_(stall),
+      services_(services),
+      counters_(counters) {
+  if (config.direct_bytes != 0 && config.nranks > 1) {
+    direct_.emplace(config, ends, buffers, ops, folds, counters);
+  }
+  if (told) {
+    require(direct_.has_value(), "a rank without members has direct ops");
+    told_.emplace(config, group, *direct_, ops, services);
+  } else if (config.pairs_max != 0) {
+    transfers_.emplace(config, ends, buffers, counters.transfers);
+  }
+}
+
+void OffRing::on_posted(Op& op, const OpPlan& plan, TimeNs now) noexcept {
+  if (!direct_) return;
+  const std::uint64_t op_seq = op.spec.op_seq;
+  if (is_off_ring(plan.shape) && plan.lane_chunks > 0) start(op, now);
+  if (live()) apply_ahead(op_seq, now);
+}
+
+Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
+  require(takes(packet.common), "packets of a kind that the group does not have are foreign");
+  // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
+  const std::uint16_t rank = packet.common.from_rank;
+  neighbors_.heard_from(rank);
+  if (!wire::is_of_transfer(packet.common.type)) {
+    if (transfers_ && rank < config_.nranks) transfers_->heard(rank);
+    return receive_direct(packet, ecn_ce, now);
+  }
+  if (direct_) direct_->heard(rank);
+  const Drop drop = transfers_->receive(packet, ecn_ce, now);
+  judge_transfers(now);
+  return drop;
+}
+
+void OffRing::on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept {
+  if (direct_) direct_->on_left(rank, completed_op_seq);
+}
+
+void OffRing::probe_at_once(std::uint16_t rank) noexcept {
+  if (direct_) direct_->probe_at_once(rank);
+}
+
+void OffRing::refill() noexcept {
+  if (direct_) direct_->refill();
+}
+
+void OffRing::count(TimeNs round) noexcept {
+  if (direct_) direct_->count(round);
+  if (transfers_) transfers_->count(round);
+}
+
+bool OffRing::run(TimeNs now, Outbox& out) noexcept {
+  bool worked = false;
+  // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
+  // A round in which there is no room is nobody's turn.
+  if (transfers_ && direct_went_ && transfers_->waits_for_room()) {
+    worked |= run_transfers(now, out);
+  }
+  if (!transfers_ || !transfers_->waits_for_room()) direct_went_ = false;
+  if (told_) told_->post(now);
+  if (direct_ && live()) {
+    worked |= run_direct(now, out);
+    // A look at who is late is nobody's turn either.
+    direct_went_ |= direct_->sent_last() > 0;
+  }
+  // A rank of which nothing comes for long seems silent, though the ring fills its port.
+  if (transfers_ && live() && transfers_->starves()) worked |= run_transfers(now, out);
+  return worked;
+}
+
+bool OffRing::run_last(TimeNs now, Outbox& out) noexcept {
+  return transfers_ && live() && run_transfers(now, out);
+}
+
+TimeNs OffRing::deadline(TimeNs now) const noexcept {
+  TimeNs earliest = kNever;
+  if (!live()) return earliest;
+  if (direct_) earliest = direct_->deadline(now);
+  if (transfers_) earliest = std::min(earliest, transfers_->deadline(now));
+  return earliest;
+}
+
+void OffRing::fill(ShardStatus& status) const noexcept {
+  if (transfers_ && live()) status.transfer = transfers_->oldest();
+  if (!direct_) return;
+  status.scratch_bytes = direct_->scratch_bytes();
+  const Direct::Silent least = direct_->least_heard();
+  status.least_heard_rank = least.rank;
+  status.least_heard_ns = least.for_ns;
+  status.least_heard_unanswered = least.unanswered;
+  if (least.for_ns != 0) status.least_heard_ip = ends_.sends_to(least.rank);
+  if (const auto missing = direct_->missing(ops_.done() + 1)) {
+    status.is_contribution_missing = true;
+    status.missing_rank = missing->rank;
+    status.missing_rank_has_posted = missing->posted;
+  }
+}
+
+void OffRing::leave() noexcept {
+  if (direct_) direct_->leave();
+}
+
+void OffRing::drop_all() noexcept {
+  if (direct_) direct_->drop_all();
+  if (transfers_) transfers_->drop_all();
+}
+
+}  // namespace gradwire::collective

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What goes between any two ranks of a group: direct ops and transfers. It owns both, and nobody
+/// else knows which of them a group has. Packets go to the one that they are of, each hears of
+/// whoever the other heard, and where a port is full they take turns.
+///
+/// Members post ops by themselves. At a rank without members, which has direct ops alone, ToldOps
+/// posts what others tell of. One lane owns it; it allocates at construction only; time is a
+/// parameter.
+///
+///   off_ring.cc            which of them
+///   off_ring_direct.cc     contributions, and folds when all is there
+///   off_ring_transfers.cc  transfers between processes
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "collective/direct/direct.h"
+#include "collective/links/peer_ends.h"
+#include "collective/membership/group.h"
+#include "collective/membership/stall_watch.h"
+#include "collective/neighbors/neighbors.h"
+#include "collective/off_ring/told_ops.h"
+#include "collective/ops/fold_queue.h"
+#include "collective/ops/op_ends.h"
+#include "collective/ops/op_table.h"
+#include "collective/shard_config.h"
+#include "collective/shard_services.h"
+#include "collective/shard_status.h"
+#include "collective/transfers/transfers.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+class OffRing {
+ public:
+  /// All of them outlive it.
+  /// @param told  whether ops are posted when others tell of them: the rank has no members.
+  OffRing(const ShardConfig& config, const Group& group, Neighbors& neighbors, const PeerEnds& ends,
+          const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, OpEnds& op_ends,
+          StallWatch& stall, ShardServices& services, ShardCounters& counters, bool told);
+  // Its parts refer to each other.
+  OffRing(const OffRing&) = delete;
+  OffRing& operator=(const OffRing&) = delete;
+
+  // Ops and transfers that are posted.
+  /// Whether there is scratch memory for the op, if it needs any: Direct::admit().
+  [[nodiscard]] bool admit(const OpPlan& plan, const OpSpec& spec) noexcept {
+    return !direct_ || direct_->admit(plan, spec);
+  }
+  /// An op of whatever shape was posted: takes what came ahead of it.
+  void on_posted(Op& op, const OpPlan& plan, TimeNs now) noexcept;
+  [[nodiscard]] PostResult post(const TransferSpec& spec, TimeNs now) noexcept;
+  /// @return whether `out` is the end of a transfer.
+  [[nodiscard]] bool pop_done(Event& out) noexcept;
+  /// Whether a transfer is unfinished here; with a rank.
+  [[nodiscard]] bool has_transfers() const noexcept {
+    return transfers_ && transfers_->unfinished();
+  }
+  [[nodiscard]] bool has_transfers_with(std::uint16_t rank) const noexcept {
+    return transfers_ && transfers_->unfinished_with(rank);
+  }
+  /// Whether no rank needs anything of this one any more.
+  [[nodiscard]] bool idle() const noexcept {
+    return (!direct_ || direct_->idle()) && (!transfers_ || transfers_->idle());
+  }
+
+  // Packets.
+  /// Whether packets of that type are taken from that rank. Else they are foreign.
+  [[nodiscard]] bool takes(const wire::CommonHeader& header) const noexcept {
+    return wire::is_of_transfer(header.type) ? transfers_ && header.from_rank < config_.nranks
+                                             : direct_.has_value();
+  }
+  /// One that is taken, of a peer: PeerEnds::source_of(), while the group is live.
+  [[nodiscard, gnu::noinline]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce,
+                                                  TimeNs now) noexcept;
+  /// The rank said bye: it has all that it needs of ops up to that one.
+  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
+  /// The way to the rank has changed.
+  void probe_at_once(std::uint16_t rank) noexcept;
+
+  // Folds.
+  /// The backend has done a work of FoldWork::Role::kDirect.
+  void on_folded(const Folded& done, TimeNs now) noexcept;
+  /// Places of the fold queue are free again.
+  void refill() noexcept;
+
+  // Time.
+  void count(TimeNs round) noexcept;
+  /// Once a round, before what goes round the ring. @return whether it did anything.
+  bool run(TimeNs now, Outbox& out) noexcept;
+  /// After the ring, whose room comes first.
+  bool run_last(TimeNs now, Outbox& out) noexcept;
+  /// Earliest time at which a run has something to do without a packet or a post; kNever if none.
+  [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
+  void fill(ShardStatus& status) const noexcept;
+  /// Nothing more will be posted.
+  void leave() noexcept;
+  /// The group ended here.
+  void drop_all() noexcept;
+
+ private:
+  [[nodiscard]] bool live() const noexcept { return group_.live(); }
+  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
+
+  // off_ring_direct.cc: if there are direct ops
+  void start(Op& op, TimeNs now) noexcept;
+  void apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept;
+  void note_progress(Op& op, Direct::Progress progress, TimeNs now) noexcept;
+  void count_done(const Op& op) noexcept;
+  void abort_for_fold(std::uint64_t op_seq, TimeNs now) noexcept;
+  [[nodiscard]] wire::Drop receive_direct(const wire::Packet& packet, bool ecn_ce,
+                                          TimeNs now) noexcept;
+  /// @param crc  of the payload; none if it is known to be right.
+  [[nodiscard]] wire::Drop take_contribution(std::uint16_t rank, const wire::DataHeader& header,
+                                             std::span<const std::byte> payload,
+                                             std::optional<std::uint32_t> crc, TimeNs now) noexcept;
+  void report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
+                       const OpCall& theirs, TimeNs now) noexcept;
+  bool run_direct(TimeNs now, Outbox& out) noexcept;
+
+  // off_ring_transfers.cc: if there are transfers
+  bool run_transfers(TimeNs now, Outbox& out) noexcept;
+  /// Ends the group if the ends of a transfer differ.
+  void judge_transfers(TimeNs now) noexcept;
+
+  const ShardConfig& config_;
+  const Group& group_;
+  Neighbors& neighbors_;
+  const PeerEnds& ends_;
+  OpTable& ops_;
+  OpEnds& op_ends_;
+  StallWatch& stall_;
+  ShardServices& services_;
+  ShardCounters& counters_;
+  std::optional<Direct> direct_;        ///< none: no op is direct
+  std::optional<Transfers> transfers_;  ///< none: there are none
+  std::optional<ToldOps> told_;         ///< of a rank without members
+  bool direct_went_ = false;            ///< direct ops sent something after transfers did
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What goes round the ring: chunks that come from the rank before are checked, folded into this
+/// rank's part and go on to the next; own chunks start here. In a group of one rank they are folded
+/// from inputs into outputs. A rank without members has no ring.
+///
+/// An arriving chunk is claimed in its op's bitmap in the step in which its packet is taken, so it
+/// is applied once however often it comes. What cannot be applied yet waits: in its packet before
+/// it is claimed (EarlyPackets), or after (held chunks), or in the op's output (spilled).
+///
+/// It ends the group by ShardServices::abort(), after which it holds nothing. One lane owns it; it
+/// allocates at construction only; time is a parameter.
+///
+///   ring.cc          posting, deadlines, status
+///   ring_receive.cc  what a received packet does
+///   ring_fold.cc     what is done with payloads, and what follows when the backend is through
+///   ring_send.cc     what starts, in which order
+///   ring_words.cc    who has posted and called what
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collective/fixed_queue.h"
+#include "collective/links/packet_buffers.h"
+#include "collective/membership/group.h"
+#include "collective/membership/membership.h"
+#include "collective/membership/stall_watch.h"
+#include "collective/neighbors/neighbors.h"
+#include "collective/ops/fold_queue.h"
+#include "collective/ops/op_ends.h"
+#include "collective/ops/op_table.h"
+#include "collective/ring/arrival.h"
+#include "collective/ring/early_packets.h"
+#include "collective/ring/payload_checks.h"
+#include "collective/ring/ring_words.h"
+#include "collective/shard_config.h"
+#include "collective/shard_services.h"
+#include "collective/shard_status.h"
+#include "wire/packet.h"
+
+namespace gradwire::collective {
+
+class Ring {
+ public:
+  /// All of them outlive it.
+  Ring(const ShardConfig& config, const Group& group, Neighbors& neighbors,
+       const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, OpEnds& op_ends,
+       StallWatch& stall, Membership& membership, ShardServices& services, ShardCounters& counters);
+  ~Ring() { drop_all(); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  /// The last op of the table was posted, whatever its shape.
+  void on_posted(const OpRules& rules, TimeNs now) noexcept;
+
+  // Packets, while the group is live.
+  /// Data of a link of the ring, from which a hello came.
+  /// @return whether the frame was taken.
+  bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                    TimeNs now) noexcept {
+    return receive_data(link, frame, packet, ecn_ce, false, now);
+  }
+  /// An acknowledgement of a link of the ring, which its sender has taken.
+  /// @param granted_before  what the next rank had posted, as far as was known before.
+  void on_ack(Link& link, const wire::AckHeader& ack, std::uint64_t granted_before,
+              TimeNs now) noexcept;
+  /// The next rank has posted more: ops above `granted_before` may have waited for that alone.
+  void on_granted(const LinkSender& to, std::uint64_t granted_before) noexcept;
+  /// The first bye of a neighbor on the ring. It comes before on_left().
+  void compare_last(const Link& link, const wire::ByeBody& bye, TimeNs now) noexcept {
+    if (group_.live() && link.gets_data()) words_.compare_last(bye, now);
+  }
+  void on_left(Link& link, const wire::ByeBody& bye, TimeNs now) noexcept;
+
+  // Folds.
+  /// The backend has done a work that is no direct op's.
+  void on_folded(const Folded& done, TimeNs now) noexcept {
+    if (done.work->role == FoldWork::Role::kCheck) {
+      complete_check(done, now);
+    } else {
+      complete(done, now);
+    }
+  }
+  /// Receives packets whose payloads have turned out right.
+  void receive_checked(TimeNs now) noexcept {
+    if (!checks_.empty()) take_checked(now);
+  }
+
+  // Time.
+  /// Sends what may go round. @return whether it did anything.
+  bool run(TimeNs now, Outbox& out) noexcept;
+  /// In a group of one rank: folds own chunks. @return whether it did anything.
+  bool fold_local(TimeNs now) noexcept;
+  /// In a group of one rank: whether fold_local() has something to do.
+  [[nodiscard]] bool may_fold_local() const noexcept {
+    return folds_.size() < folds_.places() / 2 && ops_.peek_own() != nullptr;
+  }
+  /// Whether run() has something to do that is not to be sent.
+  [[nodiscard]] bool has_work() const noexcept {
+    return !checks_.empty() || (!folds_.full() && early_.op_that_may_go(ops_) != 0) ||
+           held_may_go();
+  }
+  /// Earliest time at which run() has something to send without a packet or a post; kNever if none.
+  [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
+  [[nodiscard]] PostedWords words() const noexcept { return words_.words(); }
+  /// A neighbour left and said that it was done with an op, and the op needs more of it.
+  [[nodiscard]] Membership::Cause left_too_early() const noexcept;
+  [[nodiscard]] std::size_t early_held() const noexcept { return early_.size(); }
+  [[nodiscard]] bool is_posted_onwards(std::uint64_t op_seq) const noexcept {
+    return words_.is_posted_onwards(op_seq);
+  }
+  /// The group ended here.
+  void drop_all() noexcept;
+
+ private:
+  [[nodiscard]] const Links& links() const noexcept { return neighbors_.links(); }
+  [[nodiscard]] bool live() const noexcept { return group_.live(); }
+  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
+  [[nodiscard]] LinkSender& sender_of(const Op& op) const noexcept {
+    return links()[op.rules.to]->sender();
+  }
+
+  // ring_receive.cc
+  /// @param checked  its payload is known to be right, and `frame` is the payload's mbuf.
+  /// @return whether the frame was taken.
+  bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                    bool checked, TimeNs now) noexcept;
+  /// @param op  nullptr: it is done.
+  [[nodiscard]] Arrival arrival_of(const Op* op, const wire::DataHeader& header,
+                                   Site& site) const noexcept;
+  bool hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                  bool checked, TimeNs now) noexcept;
+  void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
+  void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
+  /// Takes what came early and could not be taken when its op was posted.
+  void retry_early(TimeNs now) noexcept;
+  /// The rank before called something else.
+  void report_mismatch(const Link& from, std::uint64_t op_seq, const OpCall& ours,
+                       const OpCall& theirs, TimeNs now) noexcept;
+  void take_checked(TimeNs now) noexcept;
+
+  // ring_fold.cc
+  /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
+  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
+             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
+  /// Claims a chunk that goes on, and keeps its packet. @return whether there was room.
+  [[gnu::noinline]] bool hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept;
+  /// Applies what is held, as far as it may go on now.
+  void release_held(TimeNs now) noexcept;
+  [[nodiscard]] bool held_may_go() const noexcept {
+    return !held_.empty() && !folds_.full() && has_transit_room(links()[held_to_]->sender());
+  }
+  /// Credit that chunks held until the next rank acknowledged them.
+  void return_credit(LinkSender& from) noexcept;
+  /// Chunks that wait to go on, or will.
+  [[nodiscard]] std::size_t in_transit() const noexcept;
+  /// Whether a chunk that goes on may wait in its own mbuf: the budget of buffers has room for it.
+  [[nodiscard]] bool has_transit_room(const LinkSender& to) const noexcept {
+    return to.waiting() + early_.transit_taken() < config_.transit_packets;
+  }
+  /// Whether a chunk ahead of its grant may go on in its packet. It keeps its place at the next
+  /// rank until a client posts, and chunks that cannot be spilled may need that place: while an op
+  /// has such chunks, one ahead of its grant is spilled, and starts if nothing waits for its place.
+  [[nodiscard]] bool may_go_on_early() const noexcept { return words_.none_waits_for_all(); }
+  void queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span, bool finalize,
+                  TimeNs now) noexcept;
+  void fold(TimeNs now) noexcept { collective::fold(folds_, services_, now); }
+  void complete(const Folded& done, TimeNs now) noexcept;
+  /// The buffer of a chunk that another rank sent is free, or holds what goes on.
+  void finish_arrival(const Op& op) noexcept {
+    LinkReceiver& from = links()[op.rules.from]->receiver();
+    from.finish_chunk();
+    if (!folds_.runs_at_once()) from.tell_credit();
+  }
+  [[nodiscard]] const std::byte* loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept;
+  void complete_check(const Folded& done, TimeNs now) noexcept;
+
+  // ring_send.cc
+  /// Whether every rank that data goes to has said where to.
+  [[nodiscard]] bool may_send_data() const noexcept;
+  bool send_data(TimeNs now, Outbox& out) noexcept;
+  bool start_spilled(TimeNs now, Outbox& out) noexcept;
+  bool start_own(TimeNs now, Outbox& out) noexcept;
+  /// Takes an mbuf for chunk `chunk` and queues the entry that fills it.
+  bool start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
+                      reduce::Kind kind, TimeNs now) noexcept;
+  /// Whether the oldest spilled chunk has a grant. One that has none waits for another rank's
+  /// client, and must hold back nothing that this client may wait for.
+  [[nodiscard]] bool spilled_may_go() const noexcept;
+  /// What starts here is copied to where it ends here, too. There is a place in the fold queue.
+  void copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept;
+  /// Whether something is there to be sent, and nothing but pacing or this rank's own buffers
+  /// keep it: neither another rank nor a client has to do anything first.
+  [[nodiscard]] bool something_may_go(const LinkSender& to) const noexcept;
+
+  const ShardConfig& config_;
+  const Group& group_;
+  Neighbors& neighbors_;
+  const PacketBuffers& buffers_;
+  OpTable& ops_;
+  FoldQueue& folds_;
+  OpEnds& op_ends_;
+  StallWatch& stall_;
+  ShardServices& services_;
+  ShardCounters& counters_;
+  RingWords words_;
+  EarlyPackets early_;
+  FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
+  LinkIndex held_to_ = 0;         ///< the link by which they will go
+  PayloadChecks checks_;
+  wire::Packet checked_packet_;  ///< take_checked()'s: it is large
+};
+
+}  // namespace gradwire::collective

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a received packet does. The order of the checks is the point: nothing is changed before a
+// packet is known to be right, its packet number is taken as received only when the packet is kept
+// for good (an acknowledged packet is never dropped afterwards), and a chunk is claimed in its
+// bitmap in the same step, so that it is applied once however often it comes.
+#include <algorithm>
+
+#include "base/planted_bug.h"
+#include "base/probe.h"
+#include "base/profile.h"
+#include "collective/ops/op_faults.h"
+#include "collective/ring/ring.h"
+
+namespace gradwire::collective {
+
+using wire::Drop;
+
+namespace {
+
+/// @param carries_crc ShardConfig::payload_crc
+bool payload_is_whole(const wire::Packet& packet, bool carries_crc,
+                      const std::byte* ahead) noexcept {
+  if (!carries_crc) return true;
+  const profile::Stage stage(profile::StageId::kIntegrity);
+  return wire::payload_crc_ok(packet, ahead);
+}
+
+}  // namespace
+
+Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header, Site& site) const noexcept {
+  if (op == nullptr) return Arrival::kDuplicate;
+  const Arrival arrival = classify(ops_, folds_, *op, header, site);
+  // If it goes on from here and cannot be spilled, it starts only after all ranks have posted the
+  // op, and by then the next rank has told this one that it has. It would wait here for a grant.
+  if (op->rules.holds && arrival == Arrival::kReducing && site.place.forwards_reduced &&
+      !sender_of(*op).was_posted_there(*op)) [[unlikely]] {
+    return Arrival::kBad;
+  }
+  return arrival;
+}
+
+bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                        bool checked, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  const std::uint64_t number = packet.common.packet_number;
+  transport::Receiver& receiver = link.receiver().transport();
+  switch (receiver.check(number)) {
+    case transport::Receiver::Verdict::kNew:
+      break;
+    case transport::Receiver::Verdict::kDuplicate:
+      receiver.on_duplicate(now);
+      count_drop(Drop::kDuplicate);
+      return false;
+    case transport::Receiver::Verdict::kTooOld:
+      receiver.on_duplicate(now);
+      count_drop(Drop::kReplay);
+      return false;
+  }
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    receiver.request_ack();  // It comes again and again: who refuses it is not to seem silent.
+    count_drop(Drop::kOpAhead);
+    return false;
+  }
+  if (buffers_.on_device() && !checked) {
+    bool may_be_done = false;
+    const Drop drop =
+        checks_.start(frame, packet, link.end.address().index, ecn_ce, folds_, may_be_done);
+    if (drop != Drop::kNone) count_drop(drop);
+    if (may_be_done) services_.take_folded(now);
+    return drop == Drop::kNone;
+  }
+  if (!ops_.was_posted(header.op_seq)) return hold_early(link, frame, packet, ecn_ce, checked, now);
+
+  if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
+    // The header's CRC is right and so is the neighbour's address: it did call something else.
+    report_mismatch(link, header.op_seq, *ours, call_of(header), now);
+    return false;
+  }
+  Op* op = ops_.find(header.op_seq);
+  Site site;
+  const Arrival arrival = arrival_of(op, header, site);
+  if (arrival == Arrival::kBad) {
+    count_drop(Drop::kBadChunk);
+    return false;
+  }
+  if (arrival == Arrival::kDuplicate) {
+    receiver.accept(now, number, ecn_ce);
+    receiver.on_duplicate(now);
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  if (op->keeps_own && ops_.waits_for_own(header)) {
+    return hold_early(link, frame, packet, ecn_ce, checked, now);
+  }
+  const std::byte* const next_read =
+      arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
+  if (!checked && !payload_is_whole(packet, config_.payload_crc, next_read)) {
+    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  auto* payload = const_cast<std::byte*>(packet.payload.data());
+  if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
+    receiver.request_ack();
+    count_drop(Drop::kNoBuffer);
+    return false;
+  }
+  receiver.accept(now, number, ecn_ce);
+  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
+                  config_.rank, config_.lane);
+  stall_.moved(now);
+  count_received(packet, ecn_ce);
+  link.receiver().take_chunk();
+  return true;
+}
+
+void Ring::count_received(const wire::Packet& packet, bool ecn_ce) noexcept {
+  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
+  ++counters_.data_packets_received;
+  counters_.data_bytes_received += packet.payload.size();
+}
+
+bool Ring::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
+                      bool checked, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.data;
+  transport::Receiver& receiver = link.receiver().transport();
+  const bool held_already = early_.holds(header);
+  if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
+    receiver.request_ack();
+    count_drop(Drop::kEagerOverflow);
+    return false;
+  }
+  if (!checked && !payload_is_whole(packet, config_.payload_crc, nullptr)) {
+    count_drop(Drop::kPayloadCrc);
+    return false;
+  }
+  receiver.accept(now, packet.common.packet_number, ecn_ce);
+  if (held_already) {
+    count_drop(Drop::kDuplicate);
+    return false;
+  }
+  early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
+                         link.end.address().index, header});
+  ++counters_.early_packets;
+  count_received(packet, ecn_ce);
+  link.receiver().take_chunk();
+  return true;
+}
+
+void Ring::retry_early(TimeNs now) noexcept {
+  const std::uint64_t op_seq = early_.op_that_may_go(ops_);
+  if (op_seq != 0) apply_early(op_seq, now);
+}
+
+void Ring::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
+  // Out of the list before anything is done with it: an abort frees what is in the list.
+  EarlyPacket packet;
+  for (std::size_t from = 0; live() && early_.take(op_seq, ops_, from, packet);) {
+    const wire::DataHeader& header = packet.header;
+    const OpCall* ours = ops_.call(op_seq);  // none if the op is long done
+    if (ours != nullptr && *ours != call_of(header)) {
+      rte_pktmbuf_free(packet.mbuf);
+      return report_mismatch(*links()[packet.link], op_seq, *ours, call_of(header), now);
+    }
+    Op* op = ops_.find(op_seq);
+    Site site;
+    const Arrival arrival = arrival_of(op, header, site);
+    if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
+      count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
+      rte_pktmbuf_free(packet.mbuf);
+    } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
+      early_.add(packet);  // No buffer now; it was acknowledged, so poll() tries again.
+      return;
+    }
+  }
+}
+
+void Ring::on_granted(const LinkSender& to, std::uint64_t granted_before) noexcept {
+  const std::uint64_t last = std::min(to.transport().posted_op_seq(), ops_.posted());
+  for (std::uint64_t op_seq = std::max(granted_before, ops_.done()) + 1; op_seq <= last; ++op_seq) {
+    if (Op* op = ops_.find(op_seq)) op_ends_.finish_if_done(*op);
+  }
+}
+
+void Ring::on_ack(Link& link, const wire::AckHeader& ack, std::uint64_t granted_before,
+                  TimeNs now) noexcept {
+  require(link.on_ring() && link.gets_data(),
+          "the next rank acknowledges what goes round the ring");
+  LinkSender& sender = link.sender();
+  return_credit(sender);
+  if (!words_.on_ack(ack, now)) return;
+  if (sender.transport().posted_op_seq() > granted_before) on_granted(sender, granted_before);
+}
+
+void Ring::on_left(Link& link, const wire::ByeBody& bye, TimeNs now) noexcept {
+  // It finished every op, so whatever it did not acknowledge it has.
+  if (!live() || !link.gets_data()) return;
+  LinkSender& to = link.sender();
+  to.drop_all();
+  return_credit(to);
+  words_.on_left(bye, now);
+  const std::uint64_t granted_before = to.transport().posted_op_seq();
+  to.raise_limits(0, bye.completed_op_seq);
+  on_granted(to, granted_before);
+}
+
+void Ring::report_mismatch(const Link& from, std::uint64_t op_seq, const OpCall& ours,
+                           const OpCall& theirs, TimeNs now) noexcept {
+  const std::uint16_t rank = from.end.rank();
+  services_.abort(mismatch_of(config_, op_seq, {rank, theirs}, {config_.rank, ours}, rank), now);
+}
+
+void Ring::take_checked(TimeNs now) noexcept {
+  while (!checks_.empty()) {  // an abort empties it
+    const CheckedPacket check = checks_.take();
+    checked_packet_.common.packet_number = check.packet_number;
+    checked_packet_.data = check.header;
+    checked_packet_.payload = {check.payload, check.bytes};
+    checked_packet_.payload_crc = check.crc;
+    if (!receive_data(*links()[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
+      rte_pktmbuf_free(check.mbuf);
+    }
+  }
+  fold(now);
+}
+
+}  // namespace gradwire::collective
