@@ -213,13 +213,15 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.charge = [this](uid_t uid, std::uint64_t steps) { server_->charge(uid, steps); };
   options.hugepages = [node = options.daemon.numa_node] { return ipc::read_hugepages(node); };
 
+  closers_ = std::make_unique<ipc::Closers>([this] { datapath_->wake_control(); });
   server_ = std::move(server);
+  server_->set_closers(closers_.get());
   worker_ = std::make_unique<ipc::ThreadWorker>([this] { datapath_->wake_control(); });
   manager_ = std::make_unique<control::Manager>(options, *lanes_, *memory, *reports_, *server_,
-                                                clock_.now(), worker_.get());
+                                                clock_.now(), worker_.get(), closers_.get());
   server_->set_callbacks({
       [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
-             ipc::Message&& message) {
+             const ipc::Message& message) {
         manager_->on_message(connection, peer, message, clock_.now());
       },
       [this](ipc::ConnectionId connection) { manager_->on_hangup(connection, clock_.now()); },

@@ -19,6 +19,7 @@
 #include "control/manager.h"
 #include "host/examine.h"
 #include "host/notify.h"
+#include "ipc/closers.h"
 #include "ipc/control_server.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"
@@ -100,6 +101,7 @@ class Daemon {
   control::HostMemory host_memory_;  ///< used if there is no GPU
   std::unique_ptr<control::DatapathLanes> lanes_;
   std::unique_ptr<control::DatapathReports> reports_;
+  std::unique_ptr<ipc::Closers> closers_;
   std::unique_ptr<ipc::ControlServer> server_;
   std::unique_ptr<ipc::Worker> worker_;
   std::unique_ptr<control::Manager> manager_;

@@ -28,6 +28,11 @@ class RateMeter {
   void take(std::int64_t units, TimeNs now) noexcept {
     full_at_ = std::max(full_at_, now) + units * interval_ns_;
   }
+  /// Takes them; what is not there then is waited for, but no longer than `debt` units take.
+  void take_with_debt(std::int64_t units, std::int64_t debt, TimeNs now) noexcept {
+    take(units, now);
+    full_at_ = std::min(full_at_, now + (burst_ + debt) * interval_ns_);
+  }
   /// @return whether one was there; it is taken.
   [[nodiscard]] bool allow(TimeNs now) noexcept {
     if (!has(1, now)) return false;

@@ -209,8 +209,7 @@ void Manager::forget_client(std::uint32_t client_id) {
   const auto found = clients_.find(client_id);
   const auto of_user = clients_of_user_.find(found->second->peer.uid);
   if (--of_user->second == 0) clients_of_user_.erase(of_user);
-  found->second->queue.abandon();
-  if (stop_ == StopState::kRunning) found->second->queue.take_back();
+  discard(found->second->peer.uid, std::move(found->second->queue), false, {});
   clients_.erase(found);
 }
 

@@ -21,6 +21,10 @@ constexpr std::size_t kLeftNamed = 3;
 // Of one round, of all groups together.
 constexpr std::size_t kLooksPerRound = 2'048;  ///< at addresses that wait to be asked for
 constexpr std::size_t kLooksPerStep = 16;      ///< that is charged to the group's user
+constexpr TimeNs kLooksPerSecond = 500'000;    ///< of a user, of which kLooksSaved at once
+constexpr std::int64_t kLooksSaved = 65'536;
+/// Of a lane's part of a group: memory for its ops is made and cleared.
+constexpr std::uint64_t kLaneStartSteps = 512;
 constexpr std::size_t kAsksPerRound = 128;
 constexpr std::uint64_t kStartStepsPerRound = 2'048;
 /// Open questions on a port, of all groups: each user that has any to ask gets the same share, and
@@ -194,6 +198,7 @@ void Manager::resolve_in_turn(TimeNs now) {
     ++count;
   }
   std::erase_if(asked_of_user_, [&](const auto& entry) { return !users.contains(entry.first); });
+  std::erase_if(looks_of_user_, [&](const auto& entry) { return !users.contains(entry.first); });
   if (count == 0) return;
   const std::size_t looks = std::max<std::size_t>(kLooksPerRound / count, 1);
   // A group that cannot be formed ends in here.
@@ -202,10 +207,15 @@ void Manager::resolve_in_turn(TimeNs now) {
     return group != nullptr && group->state == GroupState::kResolving ? group : nullptr;
   };
   for (const auto& [uid, handles] : users) {
+    // Other users' messages make rounds, too: looks of this one have a bound by the second.
+    RateMeter& meter =
+        looks_of_user_.try_emplace(uid, 1'000'000'000 / kLooksPerSecond, kLooksSaved).first->second;
+    if (!meter.has(1, now)) continue;
     const std::uint64_t before = steps_;
     for (const std::uint64_t handle : handles) {
       if (Group* group = resolving(handle)) look(*group, looks, now);
     }
+    meter.take(static_cast<std::int64_t>(steps_ - before), now);
     // A look takes far less than a microsecond, and a job that waits for hosts does nothing wrong.
     charge(uid, (steps_ - before) / kLooksPerStep);
   }
@@ -263,7 +273,8 @@ void Manager::start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& u
         has_more_ = true;
         return;
       }
-      const std::uint64_t steps = std::uint64_t{group->all_ranks()} * group->wanted.lanes;
+      const std::uint64_t steps =
+          (std::uint64_t{group->all_ranks()} + kLaneStartSteps) * group->wanted.lanes;
       steps_ += steps;
       charge(next->first, steps);
       left -= std::min(left, steps);

@@ -34,7 +34,7 @@ std::uint64_t steps_of(ipc::MessageType type) {
 
 Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory& memory,
                  const LaneReports& reports, ipc::MessageSink& sink, TimeNs now,
-                 ipc::Worker* worker)
+                 ipc::Worker* worker, ipc::Closers* closers)
     : options_(options),
       lanes_(lanes),
       memory_(memory),
@@ -44,6 +44,7 @@ Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory
       own_info_(make_rank_info(options.daemon, lanes.lanes(), lanes.addresses())),
       unsent_(lanes.lanes()),
       worker_(worker != nullptr ? *worker : inline_worker_),
+      closers_(closers),
       port_faults_(reports.port_faults()) {}
 
 Manager::~Manager() {
@@ -127,6 +128,7 @@ void Manager::poll(TimeNs now) {
   polled_at_ = now;
   lent_.take_back(now);
   worker_.finish();
+  if (closers_ != nullptr) closers_->finish();
   command::Notice notice;
   has_more_ = false;
   int taken = 0;

@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "base/abort_reason.h"
+#include "base/rate_meter.h"
 #include "base/result.h"
 #include "control/client_memory.h"
 #include "control/epochs.h"
@@ -39,6 +40,7 @@
 #include "control/lent_texts.h"
 #include "control/options.h"
 #include "control/state.h"
+#include "ipc/closers.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
 #include "ipc/worker.h"
@@ -52,7 +54,7 @@ class Manager {
   /// once.
   Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory& memory,
           const LaneReports& reports, ipc::MessageSink& sink, TimeNs now,
-          ipc::Worker* worker = nullptr);
+          ipc::Worker* worker = nullptr, ipc::Closers* closers = nullptr);
   /// The lanes must be stopped before. Destroys what they still held.
   ~Manager();
   Manager(const Manager&) = delete;
@@ -178,8 +180,9 @@ class Manager {
   void memory_failed(Client& client, std::uint32_t handle, const Error& error);
   /// Makes one piece of it, in the worker. @return whether all of it is done.
   [[nodiscard]] static bool make_piece(Making& making, ClientMemory& memory);
-  /// Unmaps it, in the worker if it takes long, and then calls `done`.
-  void discard(ipc::SharedMemory memory, bool registered, std::function<void()> done);
+  /// Unmaps it, and takes it back from whoever else has it. That takes as long as they have mapped
+  /// it, so the user's own thread does it, or the worker if it is registered. Then calls `done`.
+  void discard(uid_t uid, ipc::SharedMemory memory, bool registered, std::function<void()> done);
   void memory_added(Client& client, std::uint32_t handle);
   void free_memory(const PendingReply& reply, Client& client, std::span<const std::byte> body);
   void remove_memory(Client& client, std::uint32_t handle);
@@ -292,7 +295,8 @@ class Manager {
   /// Texts are made one at a time: for all connections of one user that asked, one answer each, and
   /// then for the next user. So a user who asks all the time does not keep others waiting.
   struct Asker {
-    uid_t viewer = 0;
+    uid_t uid = 0;
+    uid_t viewer = 0;  ///< whose view of the groups it sees
     std::deque<PendingReply> replies;
   };
   struct Asks {
@@ -336,7 +340,9 @@ class Manager {
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> handles_;  ///< by id and epoch
   std::map<uid_t, std::uint32_t> groups_of_user_;
   std::map<uid_t, std::uint32_t> clients_of_user_;
+  std::map<uid_t, std::uint64_t> letting_go_;  ///< bytes of memory that is nobody's and still there
   std::map<uid_t, std::uint64_t> asked_of_user_;  ///< as Questions::turn, of users that resolve
+  std::map<uid_t, RateMeter> looks_of_user_;      ///< likewise
   std::uint64_t questions_ = 0;
   uid_t last_started_ = 0;  ///< the user whose group was started last
   std::uint64_t steps_ = 0;
@@ -353,6 +359,7 @@ class Manager {
 
   ipc::InlineWorker inline_worker_;
   ipc::Worker& worker_;
+  ipc::Closers* closers_;  ///< nullptr: what is let go of is let go of at once
   Asks status_asks_;
   Asks trace_asks_;
   LentTexts lent_;

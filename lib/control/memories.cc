@@ -18,6 +18,8 @@ namespace {
 
 /// Zeroing this much takes some 10 ms, for which other users of the worker have to wait.
 constexpr std::uint64_t kPieceBytes = 64ull << 20;
+/// What the worker zeroes in a microsecond.
+constexpr std::uint64_t kMadeBytesPerStep = 8192;
 
 constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
 /// A process takes milliseconds to end. If one hangs up and goes on, its memory is freed all the
@@ -157,8 +159,9 @@ Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uin
 void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
   Client& client = *clients_.at(client_id);  // exists, since a client is kept while it has memory
   client.making.reset();
+  charge(client.peer.uid, making.memory.bytes() / kMadeBytesPerStep);
   const auto fail_with = [&](const Error& error) {
-    discard(std::move(making.memory), making.registered, {});
+    discard(client.peer.uid, std::move(making.memory), making.registered, {});
     memory_failed(client, handle, error);
   };
   if (client.retired) {
@@ -196,16 +199,26 @@ void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& e
   if (to) reply_error(*to, error);
 }
 
-void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<void()> done) {
+void Manager::discard(uid_t uid, ipc::SharedMemory memory, bool registered,
+                      std::function<void()> done) {
   memory.abandon();
   // Clients keep what they have when the daemon stops.
   const bool taken_back = stop_ == StopState::kRunning;
-  const bool at_once = memory.bytes() <= kPieceBytes && !registered;
-  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered, taken_back);
-  if (at_once) {
-    held->go();
+  const std::uint64_t bytes = memory.bytes();
+  letting_go_[uid] += bytes;
+  auto let_go = [this, uid, bytes, done = std::move(done)] {
+    const auto found = letting_go_.find(uid);
+    if ((found->second -= bytes) == 0) letting_go_.erase(found);
     if (done) done();
-    return;
+  };
+  auto held = std::make_shared<Discarded>(memory_, std::move(memory), registered, taken_back);
+  if (!registered && closers_ == nullptr) {
+    held->go();
+    return let_go();
+  }
+  if (!registered) {
+    return closers_->submit(
+        uid, [held] { held->go(); }, std::move(let_go));
   }
   worker_.submit(
       ipc::Worker::Order::kInTurn,
@@ -213,9 +226,7 @@ void Manager::discard(ipc::SharedMemory memory, bool registered, std::function<v
         held->go();
         return true;
       },
-      [done = std::move(done)] {
-        if (done) done();
-      });
+      std::move(let_go));
 }
 
 Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
@@ -293,7 +304,7 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   const bool registered = found->second.registered;
   client.memories.erase(found);
   // Nothing in the daemon refers to it any more.
-  discard(std::move(mapping), registered, [this, to] {
+  discard(client.peer.uid, std::move(mapping), registered, [this, to] {
     if (to) reply(*to, {});
   });
 }

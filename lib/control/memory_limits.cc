@@ -15,7 +15,8 @@ constexpr std::uint64_t kQueuePagesKept = 16;
 }  // namespace
 
 Result<void> Manager::room_for_memory(const Client& client, std::uint64_t bytes) const {
-  std::uint64_t of_user = 0;
+  const auto let_go = letting_go_.find(client.peer.uid);
+  std::uint64_t of_user = let_go == letting_go_.end() ? 0 : let_go->second;
   std::uint64_t unreserved = 0;  // asked for, and not taken from the host's pages yet
   for (const auto& [id, other] : clients_) {
     if (other->peer.uid == client.peer.uid) of_user += other->memory_bytes();

@@ -99,8 +99,10 @@ void ControlServer::wait(int timeout_ms) {
   for (const auto& [id, connection] : connections_) {
     const uid_t uid = connection.peer.uid;
     short events = connection.queue.empty() ? 0 : POLLOUT;
-    if (user_steps_.must_wait(uid, now)) {
-      timeout_ms = sooner(timeout_ms, user_steps_.goes_on_at(uid));
+    if (must_wait(uid)) {
+      if (const TimeNs at = user_steps_.goes_on_at(uid); at != kNever) {
+        timeout_ms = sooner(timeout_ms, at);
+      }
     } else {
       events |= POLLIN;
     }
@@ -152,6 +154,7 @@ void ControlServer::receive_in_turn(const std::vector<ConnectionId>& readable) {
   std::erase_if(last_of_, [&](const auto& entry) { return !users.contains(entry.first); });
   const std::uint64_t round_end = steps_ + options_.steps_of_round;
   auto next = users.upper_bound(last_user_);
+  if (!users.empty()) charge((next == users.end() ? users.begin() : next)->first, kRoundSteps);
   for (std::size_t left = users.size(); left > 0; --left, ++next) {
     if (next == users.end()) next = users.begin();
     if (steps_ >= round_end) {
@@ -173,7 +176,7 @@ void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
   for (int i = 0; i < kMessagesPerRound && !turn.connections.empty(); ++i) {
     std::vector<ConnectionId> more;
     for (const ConnectionId id : turn.connections) {
-      if (user_steps_.must_wait(turn.uid, now_ns())) return;
+      if (must_wait(turn.uid)) return;
       if (steps_ >= end) {
         has_more_ = true;
         return;
@@ -212,6 +215,7 @@ void ControlServer::accept_all() {
       const ErrorBody body = error_body(why);
       // The connection is closed whether or not the reason arrives.
       static_cast<void>(send_message(connection.socket.get(), header, bytes_of(body)));
+      close_elsewhere(peer.uid, std::move(connection.socket));
       continue;
     }
     connections_.emplace(next_id_++, std::move(connection));
@@ -268,7 +272,6 @@ void ControlServer::close_silent() {
 }
 
 bool ControlServer::receive_one(ConnectionId id) {
-  // Looked up each time: a callback may hang up, but never removes a connection.
   Connection& connection = connections_.at(id);
   if (connection.closing || connection.broken) return false;
   Message message;
@@ -277,26 +280,29 @@ bool ControlServer::receive_one(ConnectionId id) {
   ++served_;
   const PeerCredentials peer = connection.peer;
   count(peer.uid, kMessageSteps);
+  const bool taken = status && *status == SocketStatus::kDone;
   if (!status) {
-    ++faults_;
-    MessageHeader header;
-    header.type = message.header.magic == kControlMagic ? message.header.type : 0;
-    header.request_id = message.header.magic == kControlMagic ? message.header.request_id : 0;
-    header.error_code = static_cast<std::uint32_t>(status.error().code);
-    const ErrorBody body = error_body(status.error().message);
-    send(id, header, bytes_of(body), {});
-    hang_up(id);
-    return false;
-  }
-  if (*status == SocketStatus::kClosed) {
+    refuse(id, message.header, status.error());
+  } else if (!taken) {
     connection.broken = true;
-    return false;
+  } else if (callbacks_.on_message) {
+    const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
+    callbacks_.on_message(id, peer, message);
+    if (callbacks_.steps) count(peer.uid, callbacks_.steps() - before);
   }
-  if (!callbacks_.on_message) return true;
-  const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
-  callbacks_.on_message(id, peer, std::move(message));
-  if (callbacks_.steps) count(peer.uid, callbacks_.steps() - before);
-  return true;
+  for (UniqueFd& fd : message.fds) close_elsewhere(peer.uid, std::move(fd));
+  return taken;
+}
+
+void ControlServer::refuse(ConnectionId id, const MessageHeader& received, const Error& error) {
+  ++faults_;
+  MessageHeader header;
+  header.type = received.magic == kControlMagic ? received.type : 0;
+  header.request_id = received.magic == kControlMagic ? received.request_id : 0;
+  header.error_code = static_cast<std::uint32_t>(error.code);
+  const ErrorBody body = error_body(error.message);
+  send(id, header, bytes_of(body), {});
+  hang_up(id);
 }
 
 void ControlServer::count(uid_t uid, std::uint64_t steps) {
@@ -331,6 +337,7 @@ void ControlServer::flush(Connection& connection) {
         send_message(connection.socket.get(), next.header, next.body, std::span(fds, count));
     if (status && *status == SocketStatus::kWouldBlock) return;
     if (!status || *status == SocketStatus::kClosed) connection.broken = true;
+    connection.queued_bytes -= next.body.size();
     connection.queue.pop_front();
   }
 }
@@ -349,6 +356,8 @@ void ControlServer::close_finished() {
     ++served_;
     const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
     const uid_t uid = connections_.at(id).peer.uid;
+    // Messages that nobody received may have descriptors, too.
+    close_elsewhere(uid, std::move(connections_.at(id).socket));
     connections_.erase(id);
     accept_again_ = {};  // its descriptor is free
     if (callbacks_.on_hangup) callbacks_.on_hangup(id);
@@ -361,10 +370,13 @@ void ControlServer::send(ConnectionId connection, const MessageHeader& header,
   const auto found = connections_.find(connection);
   if (found == connections_.end() || found->second.closing || found->second.broken) return;
   Connection& to = found->second;
-  if (to.queue.size() >= options_.max_queued_messages || fds.size() > kMaxMessageFds) {
+  // One message may be larger than all that may wait.
+  const bool full = !to.queue.empty() && to.queued_bytes + body.size() > kQueuedBytes;
+  if (full || to.queue.size() >= options_.max_queued_messages || fds.size() > kMaxMessageFds) {
     to.broken = true;
     return;
   }
+  to.queued_bytes += body.size();
   to.queue.push_back({header, {body.begin(), body.end()}, std::move(fds)});
   flush(to);
 }

@@ -27,6 +27,7 @@
 #include "base/defaults.h"
 #include "base/rate_meter.h"
 #include "base/result.h"
+#include "ipc/closers.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
 #include "ipc/user_steps.h"
@@ -54,7 +55,8 @@ struct ControlServerOptions {
 };
 
 struct ControlCallbacks {
-  std::function<void(ConnectionId, const PeerCredentials&, Message&&)> on_message;
+  /// The message's descriptors are closed afterwards, elsewhere.
+  std::function<void(ConnectionId, const PeerCredentials&, const Message&)> on_message;
   /// Once per connection, however it ended; also after hang_up(). Never from inside send().
   std::function<void(ConnectionId)> on_hangup;
   /// A problem that the operator should fix, as text. At most one a minute of each kind.
@@ -68,6 +70,11 @@ class ControlServer final : public MessageSink {
  public:
   /// Of receiving a message and answering it.
   static constexpr std::uint64_t kMessageSteps = 8;
+  /// Of a round of the control thread, whatever it does. The user pays that has the first turn in
+  /// it: else one message each round would be cheap.
+  static constexpr std::uint64_t kRoundSteps = 16;
+  /// Of answers that nobody takes, of a connection.
+  static constexpr std::size_t kQueuedBytes = 1u << 20;
   /// Connections whose end is told in one round, since a client may have had much.
   static constexpr std::size_t kEndsPerRound = 16;
   /// Connections accepted at once, and then by the second, of all users together: the listener
@@ -85,6 +92,8 @@ class ControlServer final : public MessageSink {
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
+  /// Who closes what users sent, and their connections. Without them this thread does.
+  void set_closers(Closers* closers) noexcept { closers_ = closers; }
   void set_callbacks(ControlCallbacks callbacks) { callbacks_ = std::move(callbacks); }
   /// Waits at most `timeout_ms` for something to do, and does it: wait() and serve().
   void poll(int timeout_ms) {
@@ -137,6 +146,7 @@ class ControlServer final : public MessageSink {
     Clock::time_point heard;  ///< accepted, or when something was there to receive
     bool kept = false;        ///< may be silent
     std::deque<Queued> queue;
+    std::size_t queued_bytes = 0;  ///< bodies in `queue`
     bool closing = false;  ///< nothing more is read; closed in the next round, after a try to send
     bool broken = false;   ///< nothing can be sent any more
   };
@@ -154,6 +164,13 @@ class ControlServer final : public MessageSink {
   /// Steps of a callback, or besides.
   void count(uid_t uid, std::uint64_t steps);
   void tell_of_wait(uid_t uid);
+  /// Whether nothing is to be received of that user now.
+  [[nodiscard]] bool must_wait(uid_t uid) {
+    return user_steps_.must_wait(uid, now_ns()) || (closers_ != nullptr && closers_->behind(uid));
+  }
+  void close_elsewhere(uid_t uid, UniqueFd fd) {
+    if (closers_ != nullptr) closers_->close(uid, std::move(fd));
+  }
   /// @return why there is no room for one more of that user; empty if there is.
   [[nodiscard]] std::string no_room_for(uid_t uid) const;
   void close_silent();
@@ -162,11 +179,13 @@ class ControlServer final : public MessageSink {
   void serve_user(Turn& turn, std::uint64_t round_end);
   /// @return whether there may be more to receive from it.
   bool receive_one(ConnectionId id);
+  void refuse(ConnectionId id, const MessageHeader& received, const Error& error);
   static void flush(Connection& connection);
   void close_finished();
 
   ControlServerOptions options_;
   ControlCallbacks callbacks_;
+  Closers* closers_ = nullptr;
   UniqueFd lock_;
   UniqueFd listener_;
   int wake_fd_ = -1;

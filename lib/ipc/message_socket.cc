@@ -11,9 +11,14 @@
 namespace gradwire::ipc {
 namespace {
 
+/// The most that Linux passes in a message (SCM_MAX_FD). What finds no room the kernel closes in
+/// the receiving thread, which may take as long as the sender likes.
+constexpr std::size_t kFdsOfLinux = 253;
+
 /// Control data of a message: aligned as cmsghdr wants it.
+template <std::size_t kFds>
 struct alignas(cmsghdr) FdBuffer {
-  std::byte bytes[CMSG_SPACE(kMaxMessageFds * sizeof(int))] = {};
+  std::byte bytes[CMSG_SPACE(kFds * sizeof(int))] = {};
 };
 
 /// Takes every descriptor out of the control data, so that none leaks if the message is refused
@@ -73,7 +78,7 @@ Result<SocketStatus> send_message(int socket, MessageHeader header, std::span<co
   msghdr message = {};
   message.msg_iov = parts;
   message.msg_iovlen = body.empty() ? 1 : 2;
-  FdBuffer control;
+  FdBuffer<kMaxMessageFds> control;
   if (!fds.empty()) {
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE(fds.size_bytes());
@@ -99,7 +104,7 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   // Kept per thread: most messages are far smaller than the largest.
   thread_local const auto buffer = std::make_unique<std::byte[]>(kMaxMessageBytes);
   iovec part = {buffer.get(), kMaxMessageBytes};
-  FdBuffer control;
+  FdBuffer<kFdsOfLinux> control;
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -119,7 +124,7 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
     return fail(ErrorCode::kSystem,
                 fmt::format("recvmsg on the control socket: {}", std::strerror(errno)));
   }
-  std::vector<UniqueFd> fds = take_fds(message);
+  out.fds = take_fds(message);
   if (received == 0) return SocketStatus::kClosed;
   const auto bytes = static_cast<std::size_t>(received);
   if (bytes < sizeof(MessageHeader)) {
@@ -132,7 +137,7 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a control message has more than {} bytes", kMaxMessageBytes));
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || out.fds.size() > kMaxMessageFds) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a control message carries more than {} file descriptors, or more than "
                             "this process may open",
@@ -140,7 +145,6 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   }
   if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());
   out.body.assign(buffer.get() + sizeof(MessageHeader), buffer.get() + bytes);
-  out.fds = std::move(fds);
   return SocketStatus::kDone;
 }
 

@@ -44,7 +44,8 @@ enum class SocketStatus : std::uint8_t {
 
 /// Receives one message into `out`.
 /// @return kInvalidArgument if the other end broke the protocol: close the connection, since
-/// nothing more can come. `out.header` then holds what could be read of a header, for an answer.
+/// nothing more can come. `out.header` then holds what could be read of a header, for an answer,
+/// and `out.fds` whatever descriptors came: closing them may take as long as the other end likes.
 [[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
 
 }  // namespace gradwire::ipc

@@ -16,7 +16,7 @@ bool UserSteps::take(uid_t uid, std::uint64_t steps, TimeNs now) {
   }
   User& user = found->second;
   user.steps += steps;
-  user.meter.take(static_cast<std::int64_t>(steps), now);
+  user.meter.take_with_debt(static_cast<std::int64_t>(steps), kDebt, now);
   if (user.waiting || user.meter.has(0, now)) return false;
   user.waiting = true;
   ++user.waits;

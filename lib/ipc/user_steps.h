@@ -2,7 +2,9 @@
 /// @file
 /// How much of the control thread each user takes by the second. A user may take kSaved steps at
 /// once, as jobs do that start, and kPerSecond for ever. Whoever took more waits: nothing of that
-/// user is received until kAgain steps are there again. One thread; time is a parameter.
+/// user is received until kAgain steps are there again. The wait has a bound, since what a user's
+/// groups take may depend on others, and since the end of a client is not seen before. One thread;
+/// time is a parameter.
 #pragma once
 
 #include <sys/types.h>
@@ -19,6 +21,8 @@ class UserSteps {
  public:
   static constexpr std::int64_t kPerSecond = 100'000;
   static constexpr std::int64_t kSaved = 1'000'000;
+  /// What a user can owe: a wait takes (kDebt + kAgain) / kPerSecond, 0.24 s, at most.
+  static constexpr std::int64_t kDebt = 20'000;
   /// Less would wake the control thread for every message.
   static constexpr std::int64_t kAgain = 4'096;
   /// Users that are remembered though they took nothing for long.

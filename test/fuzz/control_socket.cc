@@ -169,9 +169,8 @@ class Run {
  public:
   explicit Run(Input& input) : input_(input) {
     server->set_callbacks(
-        {[this](ipc::ConnectionId id, const ipc::PeerCredentials& peer, ipc::Message&& message) {
-           manager_->on_message(id, peer, message, now_);
-         },
+        {[this](ipc::ConnectionId id, const ipc::PeerCredentials& peer,
+                const ipc::Message& message) { manager_->on_message(id, peer, message, now_); },
          [this](ipc::ConnectionId id) { manager_->on_hangup(id, now_); }});
     connect(0);
   }

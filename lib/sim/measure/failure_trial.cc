@@ -12,13 +12,13 @@
 namespace gradwire::sim {
 namespace {
 
-constexpr TimeNs kSecond = 1'000'000'000;
+constexpr TimeNs kSecondNs = 1'000'000'000;
 constexpr std::uint32_t kPayload = 256;
 constexpr std::uint32_t kOpsAhead = 2;
 
-class Trial final : public Observer {
+class FailureCase final : public Observer {
  public:
-  explicit Trial(const FailureTrialOptions& options)
+  explicit FailureCase(const FailureTrialOptions& options)
       : options_(options), random_(options.seed), world_(world_options(options), trace_, *this) {}
 
   FailureTrialResult run();
@@ -69,7 +69,7 @@ class Trial final : public Observer {
   FailureTrialResult result_;
 };
 
-WorldOptions Trial::world_options(const FailureTrialOptions& o) {
+WorldOptions FailureCase::world_options(const FailureTrialOptions& o) {
   WorldOptions world;
   world.hosts = o.ranks;
   world.seed = o.seed;
@@ -83,7 +83,7 @@ WorldOptions Trial::world_options(const FailureTrialOptions& o) {
   return world;
 }
 
-GroupOptions Trial::group_options() const {
+GroupOptions FailureCase::group_options() const {
   GroupOptions group;
   for (HostId host = 0; host < options_.ranks; ++host) group.hosts.push_back(host);
   collective::ShardConfig& shard = group.shard;
@@ -99,7 +99,7 @@ GroupOptions Trial::group_options() const {
   return group;
 }
 
-void Trial::post(std::uint16_t rank) {
+void FailureCase::post(std::uint16_t rank) {
   while (posted_[rank] < done_[rank] + kOpsAhead && reasons_[rank].code == AbortCode::kNone) {
     collective::OpSpec spec;
     spec.op_seq = ++posted_[rank];
@@ -112,17 +112,17 @@ void Trial::post(std::uint16_t rank) {
   }
 }
 
-void Trial::put_aside(HostId host) {
+void FailureCase::put_aside(HostId host) {
   if (world_.alive(host) && !(frozen_ && host == victim_)) {
     world_.pause(host, world_.now() + random_.between(1, 20) * kMs);
   }
   world_.at(world_.now() + random_.between(30, 300) * kMs, [this, host] { put_aside(host); });
 }
 
-void Trial::die() {
+void FailureCase::die() {
   died_at_ = world_.now();
   world_.crash(victim_);
-  if (!world_.run_until([this] { return all_told(); }, 4 * options_.silence_ns + kSecond)) {
+  if (!world_.run_until([this] { return all_told(); }, 4 * options_.silence_ns + kSecondNs)) {
     fail("a survivor was told nothing");
     return;
   }
@@ -132,7 +132,7 @@ void Trial::die() {
   check_death();
 }
 
-void Trial::check_death() {
+void FailureCase::check_death() {
   for (std::uint16_t rank = 0; rank < options_.ranks; ++rank) {
     if (rank == victim_) continue;
     const AbortReason& reason = reasons_[rank];
@@ -145,7 +145,7 @@ void Trial::check_death() {
   }
 }
 
-void Trial::freeze() {
+void FailureCase::freeze() {
   frozen_ = true;
   world_.pause(victim_, world_.now() + options_.frozen_ns);
   world_.run_for(options_.frozen_ns);
@@ -154,7 +154,7 @@ void Trial::freeze() {
   const auto went_on = [&] {
     return done_[victim_] > before + 2 * kOpsAhead || reasons_[victim_].code != AbortCode::kNone;
   };
-  const bool in_time = world_.run_until(went_on, 10 * kSecond);
+  const bool in_time = world_.run_until(went_on, 10 * kSecondNs);
   for (std::uint16_t rank = 0; rank < options_.ranks; ++rank) {
     if (reasons_[rank].code != AbortCode::kNone) {
       fail(fmt::format("rank {} aborted over a freeze of {} ms: {}", rank, options_.frozen_ns / kMs,
@@ -164,7 +164,7 @@ void Trial::freeze() {
   if (!in_time) fail("ops did not go on after a freeze");
 }
 
-FailureTrialResult Trial::run() {
+FailureTrialResult FailureCase::run() {
   const std::uint16_t n = options_.ranks;
   count_ = static_cast<std::uint64_t>(random_.between(1, 64)) * n * kPayload / kElement;
   memory_.assign(std::size_t{n} * kOpsAhead, std::vector<std::byte>(count_ * kElement));
@@ -175,7 +175,7 @@ FailureTrialResult Trial::run() {
   victim_ = static_cast<std::uint16_t>(random_.below(n));
   world_.add_group(group_options());
   for (std::uint16_t rank = 0; rank < n; ++rank) world_.start(0, rank);
-  if (!world_.run_until([&] { return formed_ == n; }, 10 * kSecond)) {
+  if (!world_.run_until([&] { return formed_ == n; }, 10 * kSecondNs)) {
     fail("the group was not formed");
     return result_;
   }
@@ -187,7 +187,7 @@ FailureTrialResult Trial::run() {
   for (std::uint16_t rank = 0; rank < n; ++rank) post(rank);
   world_.run_for(5 * kMs + static_cast<TimeNs>(random_.below(20 * kMs)));
   if (done_[victim_] == 0) {
-    world_.run_until([&] { return done_[victim_] > 0; }, kSecond);
+    world_.run_until([&] { return done_[victim_] > 0; }, kSecondNs);
   }
   if (options_.frozen_ns > 0) {
     freeze();
@@ -200,7 +200,7 @@ FailureTrialResult Trial::run() {
 }  // namespace
 
 FailureTrialResult run_failure_trial(const FailureTrialOptions& options) {
-  return Trial(options).run();
+  return FailureCase(options).run();
 }
 
 }  // namespace gradwire::sim

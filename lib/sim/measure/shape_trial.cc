@@ -22,9 +22,9 @@ constexpr TimeNs kLimitNs = 20'000'000'000;
 
 std::uint32_t value_of(std::uint64_t i) { return static_cast<std::uint32_t>(i * 2'654'435'761u); }
 
-class Trial final : public Observer {
+class ShapeCase final : public Observer {
  public:
-  explicit Trial(const ShapeTrialOptions& options)
+  explicit ShapeCase(const ShapeTrialOptions& options)
       : o_(options), world_(world_options(options), trace_, *this) {}
 
   ShapeTrialResult run();
@@ -78,7 +78,7 @@ class Trial final : public Observer {
   ShapeTrialResult result_;
 };
 
-WorldOptions Trial::world_options(const ShapeTrialOptions& o) {
+WorldOptions ShapeCase::world_options(const ShapeTrialOptions& o) {
   WorldOptions world;
   world.hosts = o.ranks;
   world.link.delay_ns = o.costs.hop_ns;
@@ -95,7 +95,7 @@ WorldOptions Trial::world_options(const ShapeTrialOptions& o) {
   return world;
 }
 
-GroupOptions Trial::group_options() const {
+GroupOptions ShapeCase::group_options() const {
   GroupOptions group;
   for (HostId host = 0; host < o_.ranks; ++host) group.hosts.push_back(host);
   for (HostId host = 0; host < o_.owners; ++host) group.owners.push_back(host);
@@ -115,7 +115,7 @@ GroupOptions Trial::group_options() const {
   return group;
 }
 
-void Trial::through(TimeNs at) {
+void ShapeCase::through(TimeNs at) {
   last_ = std::max(last_, at);
   if (++through_ < o_.ranks) return;
   if (posted_ > 1 || o_.ops == 1) times_.push_back(last_ - posted_at_);
@@ -126,14 +126,14 @@ void Trial::through(TimeNs at) {
   }
 }
 
-void Trial::post() {
+void ShapeCase::post() {
   ++posted_;
   through_ = 0;
   posted_at_ = world_.now();
   for (std::uint16_t rank = 0; rank < o_.ranks; ++rank) post(rank);
 }
 
-void Trial::post(std::uint16_t rank) {
+void ShapeCase::post(std::uint16_t rank) {
   if (o_.collective == Collective::kAllToAll) return post_transfers(rank);
   collective::OpSpec spec;
   spec.op_seq = posted_;
@@ -149,7 +149,7 @@ void Trial::post(std::uint16_t rank) {
 }
 
 /// Each rank begins with its right-hand neighbour.
-void Trial::post_transfers(std::uint16_t rank) {
+void ShapeCase::post_transfers(std::uint16_t rank) {
   transfers_left_[rank] = 2 * (o_.ranks - 1u);
   const std::uint64_t block = count() * kElement;
   for (std::uint16_t ahead = 1; ahead < o_.ranks; ++ahead) {
@@ -169,7 +169,7 @@ void Trial::post_transfers(std::uint16_t rank) {
   }
 }
 
-std::uint32_t Trial::expected(std::uint16_t rank, std::uint64_t i) const {
+std::uint32_t ShapeCase::expected(std::uint16_t rank, std::uint64_t i) const {
   switch (o_.collective) {
     case Collective::kAllReduce:
       return o_.ranks * value_of(i);
@@ -182,7 +182,7 @@ std::uint32_t Trial::expected(std::uint16_t rank, std::uint64_t i) const {
   }
 }
 
-void Trial::check() {
+void ShapeCase::check() {
   if (o_.collective == Collective::kBarrier) return;
   const bool block = o_.collective == Collective::kReduceScatter;
   const bool one = outputs_.size() == 1;
@@ -201,7 +201,7 @@ void Trial::check() {
   }
 }
 
-ShapeTrialResult Trial::run() {
+ShapeTrialResult ShapeCase::run() {
   input_.resize(std::max<std::uint64_t>(elements(), 1) * kElement);
   for (std::uint64_t i = 0; i < elements(); ++i) {
     const std::uint32_t value = value_of(i);
@@ -247,6 +247,8 @@ ShapeTrialResult Trial::run() {
 
 }  // namespace
 
-ShapeTrialResult run_shape_trial(const ShapeTrialOptions& options) { return Trial(options).run(); }
+ShapeTrialResult run_shape_trial(const ShapeTrialOptions& options) {
+  return ShapeCase(options).run();
+}
 
 }  // namespace gradwire::sim

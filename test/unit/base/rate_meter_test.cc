@@ -34,4 +34,13 @@ TEST_CASE("what was taken and was not there is waited for") {
   CHECK(meter.allow(2'010));
 }
 
+TEST_CASE("a debt has a bound, if one is given") {
+  RateMeter meter(10, 3);
+  meter.take_with_debt(1'000'000, 5, 1'000);
+  CHECK(meter.when(0) == 1'050);
+  meter.take_with_debt(1'000'000, 5, 1'000);
+  CHECK(meter.when(1) == 1'060);
+  CHECK(meter.has(3, 1'080));
+}
+
 }  // namespace gradwire

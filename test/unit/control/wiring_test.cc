@@ -37,9 +37,8 @@ class Wiring {
         {RequestType::kRemoveClient, RequestType::kRemoveMemory, RequestType::kLeaveGroup});
     manager = std::make_unique<Manager>(options, lanes, memory, reports, *server, now);
     server->set_callbacks(
-        {[this](ipc::ConnectionId id, const ipc::PeerCredentials& peer, ipc::Message&& message) {
-           manager->on_message(id, peer, message, now);
-         },
+        {[this](ipc::ConnectionId id, const ipc::PeerCredentials& peer,
+                const ipc::Message& message) { manager->on_message(id, peer, message, now); },
          [this](ipc::ConnectionId id) { manager->on_hangup(id, now); }});
   }
   ~Wiring() { std::filesystem::remove_all(directory_); }

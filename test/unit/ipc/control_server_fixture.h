@@ -48,7 +48,7 @@ struct Fixture {
     INFO((made ? "" : made.error().message));
     REQUIRE(made);
     server = std::move(*made);
-    server->set_callbacks({[this](ConnectionId id, const PeerCredentials& peer, Message&& m) {
+    server->set_callbacks({[this](ConnectionId id, const PeerCredentials& peer, const Message& m) {
                              messages.emplace_back(id, m.header.request_id);
                              peers.push_back(peer);
                              if (on_message) on_message(id, m);

@@ -315,10 +315,10 @@ TEST_CASE("queued answers go out when the reader comes back") {
   UniqueFd slow = connect_to(f.options.path);
   f.poll();
   const std::vector<std::byte> big(100 * 1024);
-  for (std::uint32_t i = 0; i < 20; ++i)
-    f.server->send(1, header(MessageType::kStatus, i), big, {});
+  for (std::uint32_t i = 0; i < 9; ++i) f.server->send(1, header(MessageType::kStatus, i), big, {});
   Message reply;
-  for (std::uint32_t i = 0; i < 20;) {
+  for (std::uint32_t i = 0; i < 9;) {
+    REQUIRE(f.hangups.empty());
     if (*receive_message(slow.get(), reply) == SocketStatus::kDone) {
       REQUIRE(reply.header.request_id == i);
       ++i;
