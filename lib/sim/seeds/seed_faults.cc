@@ -180,6 +180,12 @@ bool SeedRun::left_while_others_were_held_up(std::uint16_t rank) {
          world_.closed(0, rank);
 }
 
+/// Whether it had aborted, told its neighbors and closed. A rank that could not be told, since the
+/// one by which it hears of the group was cut off, forms the group later and gets no answer.
+bool SeedRun::closed_after_abort(std::uint16_t rank) {
+  return job(0).clients()[rank].failed && world_.closed(0, rank);
+}
+
 /// The op that is called differently is named, with two calls that differ, or it is one of those
 /// that are named.
 std::string SeedRun::wrong_mismatch(const AbortReason& reason) const {
@@ -216,10 +222,11 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   // For direct ops each rank awaits every other one, and a transfer may be with any.
   const collective::ShardConfig& shard = scenario_.group.shard;
   const bool awaits = neighbour || shard.direct_bytes != 0 || shard.pairs_max != 0;
-  const bool fits = may_abort_ && (blamed_.count(culprit) != 0 ||
-                                   separated_.count({reason.reporter_rank, culprit}) != 0 ||
-                                   (stood_still_.count(reason.reporter_rank) != 0 && awaits) ||
-                                   left_while_others_were_held_up(culprit));
+  const bool fits =
+      may_abort_ &&
+      (blamed_.count(culprit) != 0 || separated_.count({reason.reporter_rank, culprit}) != 0 ||
+       (stood_still_.count(reason.reporter_rank) != 0 && awaits) ||
+       left_while_others_were_held_up(culprit) || closed_after_abort(culprit));
   if (!fits) {
     job(0).fail(
         fmt::format("rank {} aborted though nothing of what was made to fail explains it: {}", rank,

@@ -75,6 +75,7 @@ class SeedRun final : public Observer {
   void set_cut(const Fault& fault, bool down);
   void cut_off(std::uint16_t rank);
   [[nodiscard]] bool left_while_others_were_held_up(std::uint16_t rank);
+  [[nodiscard]] bool closed_after_abort(std::uint16_t rank);
   [[nodiscard]] std::string wrong_mismatch(const AbortReason& reason) const;
   void check_reason(std::uint16_t rank, const AbortReason& reason);
   [[nodiscard]] TimeNs last_fault_end() const;
