@@ -55,8 +55,8 @@ struct ControlServerOptions {
 };
 
 struct ControlCallbacks {
-  /// The message's descriptors are closed afterwards, elsewhere.
-  std::function<void(ConnectionId, const PeerCredentials&, const Message&)> on_message;
+  /// Descriptors that it leaves in the message are closed elsewhere.
+  std::function<void(ConnectionId, const PeerCredentials&, Message&)> on_message;
   /// Once per connection, however it ended; also after hang_up(). Never from inside send().
   std::function<void(ConnectionId)> on_hangup;
   /// A problem that the operator should fix, as text. At most one a minute of each kind.

@@ -68,7 +68,7 @@ FakeDaemon::FakeDaemon(const std::vector<std::string>& paths) {
     if (!server) throw std::runtime_error(server.error().message);
     ipc::ControlCallbacks callbacks;
     callbacks.on_message = [this, i](ipc::ConnectionId connection, const ipc::PeerCredentials&,
-                                     const ipc::Message& message) {
+                                     ipc::Message& message) {
       on_message({i, connection}, std::move(message));
     };
     callbacks.on_hangup = [this, i](ipc::ConnectionId connection) { on_hangup({i, connection}); };
