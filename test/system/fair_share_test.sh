@@ -34,6 +34,8 @@ background sums "$python" "$repo_root/test/system/sums.py" --until "$run_dir/eno
 eventually 30 grep -q running "$run_dir/sums.out" || fail "no sum got through"
 expect "root is served beside a user that takes all it can" \
   "$python" "$repo_root/test/system/fair_share.py" "$(daemon_socket 0)"
+expect "root is served beside a user that sends what takes ten minutes to close" \
+  timeout -k 5 120 "$python" "$repo_root/test/system/lingering.py" "$(daemon_socket 0)"
 touch "$run_dir/enough"
 expect_ended "root's sums were right all the time" sums
 freed() {
