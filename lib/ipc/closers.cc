@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ipc/closers.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
+
+#include "ipc/quiet_thread.h"
 
 namespace gradwire::ipc {
 namespace {
@@ -51,21 +49,12 @@ void Closers::submit(uid_t uid, Work work, Done done) {
   }
   const std::lock_guard lock(user->mutex);
   if (!user->runs) {
-    // Signals are the main thread's, except those of a fault.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) ::sigdelset(&all, fault);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
     try {
-      std::thread thread([user] { run(user); });
-      ::pthread_setname_np(thread.native_handle(), "gw-closer");
-      thread.detach();
+      start_quiet_thread("gw-closer", [user] { run(user); }).detach();
       user->runs = true;
     } catch (const std::system_error&) {
       // No thread can be made: whatever it takes, it is done here.
     }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   if (!user->runs) {
     work();

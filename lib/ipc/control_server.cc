@@ -99,7 +99,7 @@ void ControlServer::wait(int timeout_ms) {
   for (const auto& [id, connection] : connections_) {
     const uid_t uid = connection.peer.uid;
     short events = connection.queue.empty() ? 0 : POLLOUT;
-    if (must_wait(uid)) {
+    if (must_wait(uid, now)) {
       if (const TimeNs at = user_steps_.goes_on_at(uid); at != kNever) {
         timeout_ms = sooner(timeout_ms, at);
       }
@@ -176,7 +176,7 @@ void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
   for (int i = 0; i < kMessagesPerRound && !turn.connections.empty(); ++i) {
     std::vector<ConnectionId> more;
     for (const ConnectionId id : turn.connections) {
-      if (must_wait(turn.uid)) return;
+      if (must_wait(turn.uid, now_ns())) return;
       if (steps_ >= end) {
         has_more_ = true;
         return;

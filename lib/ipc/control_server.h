@@ -165,8 +165,8 @@ class ControlServer final : public MessageSink {
   void count(uid_t uid, std::uint64_t steps);
   void tell_of_wait(uid_t uid);
   /// Whether nothing is to be received of that user now.
-  [[nodiscard]] bool must_wait(uid_t uid) {
-    return user_steps_.must_wait(uid, now_ns()) || (closers_ != nullptr && closers_->behind(uid));
+  [[nodiscard]] bool must_wait(uid_t uid, TimeNs now) {
+    return user_steps_.must_wait(uid, now) || (closers_ != nullptr && closers_->behind(uid));
   }
   void close_elsewhere(uid_t uid, UniqueFd fd) {
     if (closers_ != nullptr) closers_->close(uid, std::move(fd));

@@ -1,24 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ipc/worker.h"
 
-#include <pthread.h>
-
-#include <csignal>
 #include <utility>
+
+#include "ipc/quiet_thread.h"
 
 namespace gradwire::ipc {
 
 ThreadWorker::ThreadWorker(std::function<void()> wake) : wake_(std::move(wake)) {
-  // Signals are the main thread's.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  // Except those of a fault: SIGBUS must reach its handler.
-  for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL}) ::sigdelset(&all, fault);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "gw-worker");
+  thread_ = start_quiet_thread("gw-worker", [this] { run(); });
 }
 
 ThreadWorker::~ThreadWorker() {
