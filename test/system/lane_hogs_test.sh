@@ -15,10 +15,16 @@ mkdir "$run_dir/pool"
 mount -t tmpfs -o size=16m tmpfs "$run_dir/pool"
 on_exit umount "$run_dir/pool"
 if [[ ${GRADWIRE_SANITIZE:-none} == none ]]; then
-  export SMALL_POOL=$run_dir/pool LD_PRELOAD=$small_pool
+  # By its name alone: LD_PRELOAD takes a space in a path for the end of one.
+  export SMALL_POOL=$run_dir/pool LD_PRELOAD=${small_pool##*/}
+  export LD_LIBRARY_PATH=${small_pool%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 memif_ring_start 2 --daemon.socket_mode 0666
 unset LD_PRELOAD
+if [[ ${GRADWIRE_SANITIZE:-none} == none ]]; then
+  grep -q "${small_pool##*/}" "/proc/${daemon_pids[0]}/maps" ||
+    fail "the daemon takes the host's hugepages in place of the story's few"
+fi
 chmod 755 "$run_dir"
 
 step "root's group sums all the time"
