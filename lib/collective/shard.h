@@ -155,7 +155,6 @@ class Shard final : private ShardServices {
   [[nodiscard]] bool names_ranks(const AbortReason& reason) const noexcept {
     return reason.culprit_rank < config_.all_ranks() && reason.reporter_rank < config_.all_ranks();
   }
-  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   /// What is done with a packet whose token, address and state are right.
   /// @param[out] taken  the frame was taken too.
   [[nodiscard, gnu::always_inline]] inline wire::Drop receive(const PacketSource& from,

@@ -79,7 +79,7 @@ Drop Shard::receive_hello(const PacketSource& from, const wire::Packet& packet,
   if (!neighbors_.is_of(index, packet.hello)) return Drop::kState;
   const bool repeats = !is_answer && neighbors_.is_to_answer(index, from.path, packet.hello.source);
   abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
-  if (repeats) count_drop(Drop::kDuplicate);
+  if (repeats) counters_.count_drop(Drop::kDuplicate);
   if (!live()) return Drop::kNone;
   if (is_answer) {
     const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
@@ -143,7 +143,7 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
     }
     drop = Drop::kState;
   }
-  if (drop != Drop::kNone) count_drop(drop);
+  if (drop != Drop::kNone) counters_.count_drop(drop);
   if (!taken) rte_pktmbuf_free(frame);
 }
 
@@ -162,7 +162,7 @@ void Shard::receive_ack(Link& link, const wire::AckHeader& ack, TimeNs now) noex
   const profile::Stage stage(profile::StageId::kTransport);
   const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
   const SendOutcome outcome = link.on_ack(ack, now);
-  if (outcome.malformed) return count_drop(Drop::kMalformed);
+  if (outcome.malformed) return counters_.count_drop(Drop::kMalformed);
   if (outcome.acknowledged) stall_.moved(now);
   if (link.on_ring()) ring_->on_ack(link, ack, granted_before, now);
 }

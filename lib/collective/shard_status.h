@@ -102,6 +102,7 @@ struct ShardCounters {
   TransferCounters transfers;
   std::array<std::uint64_t, wire::kDropCount> drops{};
 
+  void count_drop(wire::Drop drop) noexcept { ++drops[static_cast<std::size_t>(drop)]; }
   ShardCounters& operator+=(const ShardCounters& other) noexcept;
 };
 

@@ -103,7 +103,6 @@ class OffRing {
 
  private:
   [[nodiscard]] bool live() const noexcept { return group_.live(); }
-  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
 
   // off_ring_direct.cc: if there are direct ops
   void start(Op& op, TimeNs now) noexcept;

@@ -62,7 +62,7 @@ void OffRing::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
     header.step = early.step;
     header.since = early.since;
     const Drop drop = take_contribution(ahead->rank, header, {early.payload, early.bytes}, {}, now);
-    if (drop != Drop::kNone) count_drop(drop);
+    if (drop != Drop::kNone) counters_.count_drop(drop);
   }
 }
 

@@ -118,7 +118,6 @@ class Ring {
  private:
   [[nodiscard]] const Links& links() const noexcept { return neighbors_.links(); }
   [[nodiscard]] bool live() const noexcept { return group_.live(); }
-  void count_drop(wire::Drop drop) noexcept { ++counters_.drops[static_cast<int>(drop)]; }
   [[nodiscard]] LinkSender& sender_of(const Op& op) const noexcept {
     return links()[op.rules.to]->sender();
   }

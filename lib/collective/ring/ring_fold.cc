@@ -218,7 +218,8 @@ void Ring::complete_check(const Folded& done, TimeNs now) noexcept {
   const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));
   const bool right = done.crc == check.crc;
   if (live() && done.ok && right && checks_.keep(check)) return;
-  if (live() && done.ok) count_drop(right ? wire::Drop::kNoBuffer : wire::Drop::kPayloadCrc);
+  if (live() && done.ok)
+    counters_.count_drop(right ? wire::Drop::kNoBuffer : wire::Drop::kPayloadCrc);
   rte_pktmbuf_free(check.mbuf);
   if (live() && !done.ok) services_.abort(fold_failed(config_, check.header.op_seq), now);
 }

@@ -49,23 +49,23 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
       break;
     case transport::Receiver::Verdict::kDuplicate:
       receiver.on_duplicate(now);
-      count_drop(Drop::kDuplicate);
+      counters_.count_drop(Drop::kDuplicate);
       return false;
     case transport::Receiver::Verdict::kTooOld:
       receiver.on_duplicate(now);
-      count_drop(Drop::kReplay);
+      counters_.count_drop(Drop::kReplay);
       return false;
   }
   if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
     receiver.request_ack();  // It comes again and again: who refuses it is not to seem silent.
-    count_drop(Drop::kOpAhead);
+    counters_.count_drop(Drop::kOpAhead);
     return false;
   }
   if (buffers_.on_device() && !checked) {
     bool may_be_done = false;
     const Drop drop =
         checks_.start(frame, packet, link.end.address().index, ecn_ce, folds_, may_be_done);
-    if (drop != Drop::kNone) count_drop(drop);
+    if (drop != Drop::kNone) counters_.count_drop(drop);
     if (may_be_done) services_.take_folded(now);
     return drop == Drop::kNone;
   }
@@ -80,13 +80,13 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
   Site site;
   const Arrival arrival = arrival_of(op, header, site);
   if (arrival == Arrival::kBad) {
-    count_drop(Drop::kBadChunk);
+    counters_.count_drop(Drop::kBadChunk);
     return false;
   }
   if (arrival == Arrival::kDuplicate) {
     receiver.accept(now, number, ecn_ce);
     receiver.on_duplicate(now);
-    count_drop(Drop::kDuplicate);
+    counters_.count_drop(Drop::kDuplicate);
     return false;
   }
   if (op->keeps_own && ops_.waits_for_own(header)) {
@@ -96,13 +96,13 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
       arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
   if (!checked && !payload_is_whole(packet, config_.payload_crc, next_read)) {
     if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
-    count_drop(Drop::kPayloadCrc);
+    counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
   auto* payload = const_cast<std::byte*>(packet.payload.data());
   if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
     receiver.request_ack();
-    count_drop(Drop::kNoBuffer);
+    counters_.count_drop(Drop::kNoBuffer);
     return false;
   }
   receiver.accept(now, number, ecn_ce);
@@ -127,16 +127,16 @@ bool Ring::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, b
   const bool held_already = early_.holds(header);
   if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
     receiver.request_ack();
-    count_drop(Drop::kEagerOverflow);
+    counters_.count_drop(Drop::kEagerOverflow);
     return false;
   }
   if (!checked && !payload_is_whole(packet, config_.payload_crc, nullptr)) {
-    count_drop(Drop::kPayloadCrc);
+    counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
   receiver.accept(now, packet.common.packet_number, ecn_ce);
   if (held_already) {
-    count_drop(Drop::kDuplicate);
+    counters_.count_drop(Drop::kDuplicate);
     return false;
   }
   early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
@@ -166,7 +166,7 @@ void Ring::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     Site site;
     const Arrival arrival = arrival_of(op, header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
-      count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
+      counters_.count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
     } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
       early_.add(packet);  // No buffer now; it was acknowledged, so poll() tries again.
