@@ -18,7 +18,7 @@ using wire::PacketType;
 Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
                OpTable& ops, FoldQueue& folds, ShardCounters& counters)
     : config_(config),
-      ends_(ends),
+      links_(config, ends),
       buffers_(buffers),
       ops_(ops),
       folds_(folds),
@@ -64,7 +64,6 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
   std::byte* place = early_memory_.data();
   for (const std::uint16_t rank : others_) {
     DirectPeer& peer = peers_[rank];
-    peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
     for (EarlyContribution& early : peer.early) {
       early.payload = place;
       place += peer.early_bytes;
@@ -107,8 +106,8 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::Receipt& receipt = packet.receipt;
   DirectPeer& peer = peers_[rank];
-  heard(rank);
-  ends_.note(rank, packet.common.packet_number);
+  links_.hear(rank);
+  links_.ends().note(rank, packet.common.packet_number);
   const bool alone = packet.common.type != PacketType::kContribution;
   if (packet.common.type != PacketType::kReceipt && packet.common.packet_number > peer.newest) {
     peer.newest = packet.common.packet_number;
@@ -116,11 +115,11 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (packet.common.type == PacketType::kInquiry) {
     peer.receipt_wanted = peer.answers = true;
-    if (receipt.again) ends_.of(rank).was_asked_again(config_.timeouts, now);
+    if (receipt.again) links_.end(rank).was_asked_again(config_.timeouts, now);
     queue(rank);
   }
   // Of several questions the last one may not have come.
-  if (alone && ends_.of(rank).arrived(receipt.echo)) peer.lost_inquiries = 0;
+  if (alone && links_.end(rank).arrived(receipt.echo)) peer.lost_inquiries = 0;
   bool news = false;
   if (receipt.entered > peer.entered) {
     peer.entered = receipt.entered;
@@ -142,11 +141,13 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     news = true;
   }
   if (news) {
-    peer.has_news(polled_);
+    peer.has_news(links_.polled());
     peer.quiet_since = now;
   }
   if (!alone) return news;
-  measure(peer, receipt, now);
+  // What came may have been acknowledged long since by a contribution, which echoes nothing.
+  const bool known = receipt.delay_us != UINT16_MAX;
+  links_.echoed(rank, receipt.echo, known ? TimeNs{receipt.delay_us} * 1000 : kNever, now);
   const auto since_inquiry =
       static_cast<std::int32_t>(receipt.echo - static_cast<std::uint32_t>(peer.inquiry));
   if (peer.inquiry != 0 && since_inquiry >= 0) {
@@ -155,14 +156,6 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     resend_missing(rank, true);
   }
   return news;
-}
-
-void Direct::measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept {
-  if (peer.timed == 0 || receipt.echo != static_cast<std::uint32_t>(peer.timed)) return;
-  peer.timed = 0;
-  // What came may have been acknowledged long since by a contribution, which echoes nothing.
-  if (receipt.delay_us == 0xffff) return;
-  peer.rtt.sample(std::max<TimeNs>(now - peer.timed_at - TimeNs{receipt.delay_us} * 1000, 1), 0);
 }
 
 /// Nobody can have had what was not sent. Who says so called something else, in which it gets
@@ -341,7 +334,7 @@ void Direct::drop_all() noexcept {
   for (const std::uint16_t rank : watched_) peers_[rank].watched = false;
   watched_.clear();
   next_due_ = kNever;
-  silent_.reset();
+  links_.drop_all();
 }
 
 }  // namespace gradwire::collective

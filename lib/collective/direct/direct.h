@@ -18,7 +18,7 @@
 /// Losing: whoever has something unacknowledged, or awaits something, and neither sends nor hears
 /// anything new for a probe timeout, inquires. What the answer does not name is sent again.
 ///
-/// It finds who is silent and returns it; its shard aborts.
+/// Its links find who is silent; its shard aborts.
 ///
 /// Folding: what the backend does for an op goes in phases (DirectOp::Phase). A backend that works
 /// at once is through with a phase when it has its entries, and stores each sum when it comes; to
@@ -39,7 +39,7 @@
 #include "collective/direct/direct_scratch.h"
 #include "collective/fixed_queue.h"
 #include "collective/links/packet_buffers.h"
-#include "collective/links/peer_ends.h"
+#include "collective/links/peer_links.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shapes/shape.h"
@@ -103,24 +103,15 @@ class Direct {
 
   // Time.
   /// Polled time, by which silence is counted.
-  void count(TimeNs round) noexcept { polled_ += round; }
+  void count(TimeNs round) noexcept { links_.count(round); }
   /// @return whether something was sent, or was due.
   bool run(TimeNs now, Outbox& out) noexcept;
   /// Packets that the last run() sent.
   [[nodiscard]] std::uint32_t sent_last() const noexcept { return sent_last_; }
-  /// After run(): who was awaited and was not heard, and for how long.
-  struct Silent {
-    std::uint16_t rank = 0;
-    TimeNs for_ns = 0;
-    bool never_heard = false;
-    std::uint32_t packets_in_vain = 0;  ///< it answers, but these never came there
-    std::uint32_t unanswered = 0;       ///< inquiries since it was heard
-  };
-  [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
-  /// A packet of another kind came from there: it is not silent.
-  void heard(std::uint16_t rank) noexcept;
-  /// The rank that is awaited and was heard the longest time ago; for_ns is 0 if none is awaited.
-  [[nodiscard]] Silent least_heard() const noexcept;
+  [[nodiscard]] PeerLinks& links() noexcept { return links_; }
+  [[nodiscard]] const PeerLinks& links() const noexcept { return links_; }
+  /// The rank that is awaited and was heard the longest time ago, if any is awaited.
+  [[nodiscard]] std::optional<std::uint16_t> least_heard() const noexcept;
   /// The first rank of which something is missing of an op; one that has not posted it goes first.
   struct Missing {
     std::uint16_t rank = 0;
@@ -249,7 +240,6 @@ class Direct {
     const std::uint64_t given = scratch_.given(op, rank);
     return (in_two_steps(op) ? given & kPartBits : given) == 0;
   }
-  void measure(DirectPeer& peer, const wire::Receipt& receipt, TimeNs now) noexcept;
   [[nodiscard]] std::uint64_t believed(std::uint16_t rank, std::uint64_t received) noexcept;
   void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
@@ -269,9 +259,7 @@ class Direct {
   [[nodiscard]] bool awaited(std::uint16_t rank) const noexcept {
     return scratch_.received_from(rank, ops_.posted()) != ops_.posted();
   }
-  [[nodiscard]] TimeNs patience(const DirectPeer& peer, bool unacked) const noexcept;
-  /// Of a rank that is awaited.
-  [[nodiscard]] TimeNs silence_limit(const DirectPeer& peer) const noexcept;
+  [[nodiscard]] TimeNs patience(std::uint16_t rank, bool unacked) const noexcept;
   [[nodiscard]] bool is_in_vain(std::uint16_t rank) const noexcept;
   [[nodiscard]] bool is_lacking(std::uint16_t rank) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
@@ -294,7 +282,7 @@ class Direct {
                     OutboxSide& box) noexcept;
 
   const ShardConfig& config_;
-  const PeerEnds& ends_;
+  PeerLinks links_;
   const PacketBuffers& buffers_;
   OpTable& ops_;
   FoldQueue& folds_;
@@ -319,12 +307,8 @@ class Direct {
   std::uint32_t sent_last_ = 0;          ///< in the last run()
   std::vector<std::uint16_t> watched_;   ///< ranks that may have something due
   TimeNs next_due_ = kNever;             ///< nothing is due before
-  TimeNs polled_ = 0;
   bool post_waits_ = false;
   bool leaving_ = false;
-  std::optional<Silent> silent_;
-  TimeNs inquiries_since_ = 0;  ///< that they are counted
-  std::uint32_t inquiries_ = 0;
 };
 
 }  // namespace gradwire::collective

@@ -98,7 +98,7 @@ void Direct::hear_all_entered(std::uint64_t op_seq) noexcept {
     DirectPeer& peer = peers_[rank];
     if (peer.entered >= op_seq) continue;
     peer.entered = op_seq;
-    peer.has_news(polled_);
+    peer.has_news(links_.polled());
     count_ahead(rank);
     queue(rank);
   }

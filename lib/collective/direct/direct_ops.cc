@@ -63,11 +63,10 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
     const bool unacked = unacknowledged(rank);
     if (!unacked) peer.tries = 0;
     if (!unacked && !awaited_before(rank, op.spec.op_seq)) {
-      peer.heard_at = polled_;
-      peer.unanswered = 0;
+      links_.begin_wait(rank);
     }
     if (!unacked) {
-      peer.news_at = polled_;
+      peer.news_at = links_.polled();
       peer.vain_answers = 0;
     }
     peer.quiet_since = now;
@@ -96,7 +95,7 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
       peers_[rank].receipt_wanted = true;
     }
     queue(rank);
-    watch(rank, now + patience(peers_[rank], true));
+    watch(rank, now + patience(rank, true));
   }
   return progress;
 }
@@ -191,7 +190,7 @@ void Direct::start_parts(DirectOp& op, TimeNs now) noexcept {
     if (at_once_ || scratch_.unsent(op, rank) == 0) continue;  // open() goes on
     peers_[rank].quiet_since = now;
     queue(rank);
-    watch(rank, now + patience(peers_[rank], true));
+    watch(rank, now + patience(rank, true));
   }
 }
 
@@ -209,10 +208,10 @@ void Direct::send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, Tim
   scratch_.unsent(op, rank) |= bits;
   if (!unacked) peer.tries = 0;
   peer.vain_answers = 0;
-  peer.news_at = polled_;
+  peer.news_at = links_.polled();
   peer.quiet_since = now;
   queue(rank);
-  watch(rank, now + patience(peer, true));
+  watch(rank, now + patience(rank, true));
 }
 
 std::uint64_t Direct::first_owned(const DirectOp& op, std::uint16_t rank) const noexcept {

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/types.h"
 #include "collective/ops/chunk.h"
-#include "transport/rtt.h"
 
 namespace gradwire::collective {
 
@@ -42,21 +42,15 @@ struct DirectPeer {
   std::uint32_t early_bytes = 0;  ///< of each of these places
   std::uint64_t newest = 0;       ///< number of a contribution or an inquiry
   TimeNs newest_at = 0;
-  TimeNs heard_at = 0;  ///< on the clock of polled time; or when a wait for it began
-  bool ever_heard = false;
   std::uint32_t vain_answers = 0;  ///< to inquiries, none of which said anything new
-  TimeNs news_at = 0;  ///< likewise: it acknowledged something new, or something new went there
+  TimeNs news_at = 0;  ///< polled: it acknowledged something new, or something new went there
 
   // What is due.
   TimeNs receipt_due = kNever;
-  TimeNs quiet_since = 0;     ///< nothing was sent there, and nothing new came
-  std::uint64_t inquiry = 0;  ///< number of the last, until it is answered
-  std::uint64_t timed = 0;    ///< number whose echo tells the round-trip time; 0 = none
-  TimeNs timed_at = 0;
-  transport::RttEstimator rtt;
+  TimeNs quiet_since = 0;            ///< nothing was sent there, and nothing new came
+  std::uint64_t inquiry = 0;         ///< number of the last, until it is answered
   std::uint32_t tries = 0;           ///< inquiries without an answer that was new
   std::uint32_t lost_inquiries = 0;  ///< sent while the one before had no answer
-  std::uint32_t unanswered = 0;      ///< inquiries sent since it was heard
   bool receipt_wanted = false;
   bool answers = false;  ///< the wanted receipt does
   bool inquiry_wanted = false;

@@ -7,7 +7,6 @@
 #include "base/planted_bug.h"
 #include "base/probe.h"
 #include "collective/direct/direct.h"
-#include "collective/links/asking.h"
 
 namespace gradwire::collective {
 
@@ -38,22 +37,17 @@ void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
   watched_.push_back(rank);
 }
 
-TimeNs Direct::silence_limit(const DirectPeer& peer) const noexcept {
-  return collective::silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
-}
-
 /// For how long nothing is sent to a rank, and nothing new heard, until it is asked.
-TimeNs Direct::patience(const DirectPeer& peer, bool unacked) const noexcept {
-  const TimeNs silence = config_.timeouts.silence_ns;
-  const bool late = polled_ - peer.heard_at >= silence_limit(peer) - silence / 2;
-  const TimeNs most = late ? silence / kAsksInLimit : kNever;
+TimeNs Direct::patience(std::uint16_t rank, bool unacked) const noexcept {
+  const DirectPeer& peer = peers_[rank];
+  const TimeNs most = links_.until_late(rank) > 0 ? kNever : links_.late_interval();
   // What it owes, it sends again by itself: it is asked only whether it is there.
   if (!unacked) return std::min(config_.timeouts.ping_interval_ns, most);
   // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
   // that stood still made a round-trip time that is no bound for anything.
   const TimeNs cap =
       peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : config_.sender.max_pto_ns;
-  return std::min(repeated_after(peer.rtt, config_.sender, peer.tries, cap), most);
+  return std::min(links_.repeated_after(rank, peer.tries, cap), most);
 }
 
 void Direct::look_at_watched(TimeNs now) noexcept {
@@ -68,8 +62,8 @@ void Direct::look_at_watched(TimeNs now) noexcept {
     }
     const bool unacked = unacknowledged(rank);
     const bool waits = unacked || awaited(rank);
-    if (waits && peer.quiet_since + patience(peer, unacked) <= now) inquire(rank, unacked, now);
-    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(peer, unacked));
+    if (waits && peer.quiet_since + patience(rank, unacked) <= now) inquire(rank, unacked, now);
+    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(rank, unacked));
     next_due_ = std::min(next_due_, peer.receipt_due);
     if (waits || peer.receipt_due != kNever) continue;
     peer.watched = false;
@@ -81,25 +75,20 @@ void Direct::look_at_watched(TimeNs now) noexcept {
 void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   peer.quiet_since = now;
-  if (now - inquiries_since_ >= config_.timeouts.ping_interval_ns) {
-    inquiries_since_ = now;
-    inquiries_ = 0;
-  }
   // What is to go there already waits for room at the port: more of it would only wait longer.
-  if (inquiries_ == kAsksMax || peer.inquiry_wanted) return;
-  ++inquiries_;
+  if (!links_.may_ask(now) || peer.inquiry_wanted) return;
+  links_.count_ask();
   if (unacked) ++peer.tries;
   peer.inquiry_wanted = true;
   queue(rank);
   // The oldest chunk goes along: most likely it is what was lost.
   if (unacked) resend_missing(rank, false);
-  const TimeNs quiet = polled_ - peer.heard_at;
   // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
   // lost. If it died, its neighbours on the ring say so.
   const bool needed = awaited(rank) || post_waits_;
   // It answers, but full packets may not get there from this source port.
   if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) {
-    LinkEnd& end = ends_.of(rank);
+    LinkEnd& end = links_.end(rank);
     end.arrives_never(config_.timeouts, now);
     // What goes by another port is another question: until each was tried once, none is late
     // because those before it were in vain.
@@ -107,11 +96,11 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   }
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {
-    silent_ = Silent{rank, polled_ - peer.news_at, false, peer.vain_answers};
+    links_.found_in_vain(rank, links_.polled() - peer.news_at);
   }
-  if (peer.unanswered < kUnansweredMin || quiet < silence_limit(peer)) return;
+  if (!links_.is_silent(rank)) return;
   if (needed) {
-    silent_ = Silent{rank, quiet, !peer.ever_heard};
+    links_.found_silent(rank);
   } else if (leaving_) {
     // All is done here: it is gone, or its neighbours miss it.
     acknowledge(rank, ops_.posted());
@@ -122,7 +111,7 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
 bool Direct::is_in_vain(std::uint16_t rank) const noexcept {
   const DirectPeer& peer = peers_[rank];
   return is_lacking(rank) && peer.vain_answers >= kUnansweredMin &&
-         polled_ - peer.news_at >= silence_limit(peer);
+         links_.polled() - peer.news_at >= links_.limit(rank);
 }
 
 /// Whether it has posted an op and lacks something of it that this rank has sent.
@@ -132,14 +121,13 @@ bool Direct::is_lacking(std::uint16_t rank) const noexcept {
   return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered;
 }
 
-Direct::Silent Direct::least_heard() const noexcept {
-  Silent out;
+std::optional<std::uint16_t> Direct::least_heard() const noexcept {
+  std::optional<std::uint16_t> least;
   for (const std::uint16_t rank : watched_) {
-    const TimeNs quiet = polled_ - peers_[rank].heard_at;
-    if (quiet <= out.for_ns || (!unacknowledged(rank) && !awaited(rank))) continue;
-    out = {rank, quiet, !peers_[rank].ever_heard, 0, peers_[rank].unanswered};
+    if (links_.quiet(rank) <= (least ? links_.quiet(*least) : 0)) continue;
+    if (unacknowledged(rank) || awaited(rank)) least = rank;
   }
-  return out;
+  return least;
 }
 
 std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexcept {
@@ -153,14 +141,6 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
     if (!found) found = Missing{rank, posted};
   }
   return found;
-}
-
-void Direct::heard(std::uint16_t rank) noexcept {
-  DirectPeer& peer = peers_[rank];
-  peer.ever_heard = true;
-  peer.heard_at = polled_;
-  peer.unanswered = 0;
-  silent_.reset();
 }
 
 void Direct::probe_at_once(std::uint16_t rank) noexcept {
@@ -192,7 +172,7 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
 
 Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
   DirectPeer& peer = peers_[rank];
-  OutboxSide& box = ends_.of(rank).any_side(out);
+  OutboxSide& box = links_.end(rank).any_side(out);
   if (box.full()) return Sent::kBlocked;
   const Sent outcome = send_contribution(rank, now, box);
   if (outcome != Sent::kNothing) return outcome;
@@ -251,12 +231,12 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   rte_mbuf* mbuf = buffers_.alloc_on_host(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
 
-  ends_.of(rank).may_go_home(now);
+  links_.end(rank).may_go_home(now);
   const Outgoing outgoing = outgoing_of(*op, rank, index);
   const std::uint32_t chunk = outgoing.chunk;
   const std::uint32_t bytes = outgoing.size;
   std::memcpy(payload, outgoing.bytes, bytes);
-  const LinkAddress& address = ends_.of(rank).address();
+  const LinkAddress& address = links_.end(rank).address();
   const wire::FrameTemplate& to = address.frame;
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
@@ -276,7 +256,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   data.root = op->call.root;
   data.step = outgoing.step;
   if (rank >= config_.nranks) data.since = scratch_.since(*op, rank);
-  const wire::CommonHeader common = ends_.of(rank).header(PacketType::kContribution);
+  const wire::CommonHeader common = links_.end(rank).header(PacketType::kContribution);
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(
       std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
@@ -288,15 +268,14 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   if (op->op_seq > peer.entered || planted(PlantedBug::kFloorUsedUp)) ++peer.ahead;
   peer.told = std::max(peer.told, op->op_seq);
   peer.quiet_since = now;
-  peer.timed = common.packet_number;
-  peer.timed_at = now;
+  links_.time(rank, common.packet_number, now);
   // It says all that a receipt would, but for an op of which a part is here.
   const bool says_it = received >= op->op_seq || op->op_seq - received < wire::kWordSpan - 1;
   const DirectOp* partial = scratch_.first_above(received);
   if (says_it && received <= op->op_seq &&
       (partial == nullptr || scratch_.arrived(*partial, rank) == 0)) {
     peer.receipt_due = kNever;
-    said_by(rank, ends_.of(rank).path());
+    said_by(rank, links_.end(rank).path());
   }
   GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, op->op_seq, chunk, 0, config_.rank,
                   config_.lane);
@@ -309,7 +288,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
 /// answer by another one.
 void Direct::said_by(std::uint16_t rank, PathIndex path) noexcept {
   DirectPeer& peer = peers_[rank];
-  if (peer.answers && path != ends_.of(rank).answer_by()) return;
+  if (peer.answers && path != links_.end(rank).answer_by()) return;
   peer.receipt_wanted = peer.answers = false;
 }
 
@@ -326,7 +305,7 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   receipt.delay_us =
       static_cast<std::uint16_t>(std::clamp<TimeNs>((now - peer.newest_at) / 1000, 0, 0xffff));
   std::uint64_t number = 0;
-  LinkEnd& end = ends_.of(rank);
+  LinkEnd& end = links_.end(rank);
   const bool asks = type == PacketType::kInquiry;
   if (asks && peer.inquiry != 0) {
     end.repeats(peer.lost_inquiries + 1, config_.timeouts, now);
@@ -347,10 +326,9 @@ bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,
   if (!asks) return true;
   peer.lost_inquiries = peer.inquiry != 0 ? peer.lost_inquiries + 1 : 0;
   peer.inquiry_wanted = false;
-  ++peer.unanswered;
+  links_.asked(rank);
   peer.inquiry = number;
-  peer.timed = number;
-  peer.timed_at = now;
+  links_.time(rank, number, now);
   ++counters_.probes;
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the status of a shard says of its neighbors.
-#include "collective/links/asking.h"
+#include "collective/links/peer_links.h"
 #include "collective/neighbors/neighbors.h"
 
 namespace gradwire::collective {

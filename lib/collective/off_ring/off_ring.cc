@@ -44,10 +44,10 @@ Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexc
   const std::uint16_t rank = packet.common.from_rank;
   neighbors_.heard_from(rank);
   if (!wire::is_of_transfer(packet.common.type)) {
-    if (transfers_ && rank < config_.nranks) transfers_->heard(rank);
+    if (transfers_ && rank < config_.nranks) transfers_->links().hear(rank);
     return receive_direct(packet, ecn_ce, now);
   }
-  if (direct_) direct_->heard(rank);
+  if (direct_) direct_->links().hear(rank);
   const Drop drop = transfers_->receive(packet, ecn_ce, now);
   judge_transfers(now);
   return drop;
@@ -93,6 +93,21 @@ bool OffRing::run_last(TimeNs now, Outbox& out) noexcept {
   return transfers_ && live() && run_transfers(now, out);
 }
 
+std::optional<AbortReason> OffRing::judge(PeerLinks& links, const PeerSilence& silent) noexcept {
+  if (!silent.in_vain && neighbors_.judges_silence_of(silent.rank)) {
+    links.hear(silent.rank);
+    return {};
+  }
+  AbortReason reason{.code = AbortCode::kSilence,
+                     .culprit_rank = silent.rank,
+                     .reporter_rank = config_.rank,
+                     .duration_ns = static_cast<std::uint64_t>(silent.for_ns)};
+  if (silent.never_heard) {
+    reason.set_detail("nothing ever came from it, though the ring has formed");
+  }
+  return reason;
+}
+
 TimeNs OffRing::deadline(TimeNs now) const noexcept {
   TimeNs earliest = kNever;
   if (!live()) return earliest;
@@ -105,11 +120,12 @@ void OffRing::fill(ShardStatus& status) const noexcept {
   if (transfers_ && live()) status.transfer = transfers_->oldest();
   if (!direct_) return;
   status.scratch_bytes = direct_->scratch_bytes();
-  const Direct::Silent least = direct_->least_heard();
-  status.least_heard_rank = least.rank;
-  status.least_heard_ns = least.for_ns;
-  status.least_heard_unanswered = least.unanswered;
-  if (least.for_ns != 0) status.least_heard_ip = ends_.sends_to(least.rank);
+  if (const auto least = direct_->least_heard()) {
+    status.least_heard_rank = *least;
+    status.least_heard_ns = direct_->links().quiet(*least);
+    status.least_heard_unanswered = direct_->links().unanswered(*least);
+    status.least_heard_ip = ends_.sends_to(*least);
+  }
   if (const auto missing = direct_->missing(ops_.done() + 1)) {
     status.is_contribution_missing = true;
     status.missing_rank = missing->rank;

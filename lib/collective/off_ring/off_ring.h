@@ -18,7 +18,7 @@
 #include <span>
 
 #include "collective/direct/direct.h"
-#include "collective/links/peer_ends.h"
+#include "collective/links/peer_links.h"
 #include "collective/membership/group.h"
 #include "collective/membership/stall_watch.h"
 #include "collective/neighbors/neighbors.h"
@@ -103,6 +103,9 @@ class OffRing {
 
  private:
   [[nodiscard]] bool live() const noexcept { return group_.live(); }
+  /// Why the group ends if the rank is silent; none if its neighbors on the ring judge that.
+  [[nodiscard]] std::optional<AbortReason> judge(PeerLinks& links,
+                                                 const PeerSilence& silent) noexcept;
 
   // off_ring_direct.cc: if there are direct ops
   void start(Op& op, TimeNs now) noexcept;

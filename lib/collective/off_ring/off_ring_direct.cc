@@ -122,33 +122,23 @@ void OffRing::report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const Op
 
 bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
   const bool worked = direct_->run(now, out);
-  const auto& silent = direct_->silent();
+  const auto silent = direct_->links().take_silent();
   if (!silent) return worked;
-  if (silent->packets_in_vain == 0 && neighbors_.judges_silence_of(silent->rank)) {
-    direct_->heard(silent->rank);
-    return worked;
-  }
-  AbortReason reason{.code = AbortCode::kSilence,
-                     .culprit_rank = silent->rank,
-                     .reporter_rank = config_.rank,
-                     .op_seq = ops_.oldest_unfinished(),
-                     .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
-  if (silent->never_heard) {
-    reason.set_detail("nothing ever came from it, though the ring has formed");
-  }
-  if (silent->packets_in_vain == 0 && neighbors_.rank_has_left(silent->rank)) {
+  auto reason = judge(direct_->links(), *silent);
+  if (!reason) return worked;
+  reason->op_seq = ops_.oldest_unfinished();
+  if (silent->in_vain) {
+    reason->set_detail(
+        "it answers, but what it lacks was sent again and again and never came there: the MTU of "
+        "the path may be below that of the ring's");
+  } else if (neighbors_.rank_has_left(silent->rank)) {
     // Its leave limit was over, or this rank stood still for so long that it was given up.
-    reason.code = AbortCode::kPeerLeft;
-    reason.set_detail(
+    reason->code = AbortCode::kPeerLeft;
+    reason->set_detail(
         "it left before this rank had got all that it gives to the op, and nothing came from it "
         "since");
   }
-  if (silent->packets_in_vain > 0) {
-    reason.set_detail(
-        "it answers, but what it lacks was sent again and again and never came there: the MTU of "
-        "the path may be below that of the ring's");
-  }
-  services_.abort(reason, now);
+  services_.abort(*reason, now);
   return true;
 }
 

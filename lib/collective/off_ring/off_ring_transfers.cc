@@ -36,27 +36,19 @@ void OffRing::judge_transfers(TimeNs now) noexcept {
 
 bool OffRing::run_transfers(TimeNs now, Outbox& out) noexcept {
   const bool worked = transfers_->run(now, out);
-  const auto& silent = transfers_->silent();
+  const auto silent = transfers_->links().take_silent();
   if (!silent) return worked;
-  if (silent->in_vain == 0 && neighbors_.judges_silence_of(silent->rank)) {
-    transfers_->heard(silent->rank);
-    return worked;
-  }
-  AbortReason reason{.code = AbortCode::kSilence,
-                     .culprit_rank = silent->rank,
-                     .reporter_rank = config_.rank,
-                     .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
-  if (silent->never_heard) {
-    reason.set_detail("nothing ever came from it, though the ring has formed");
-  }
-  if (silent->in_vain != 0) {
+  auto reason = judge(transfers_->links(), *silent);
+  if (!reason) return worked;
+  if (silent->in_vain) {
+    const Transfers::InVain& in_vain = transfers_->in_vain();
     format_detail(
-        reason,
+        *reason,
         "transfer {} of process {} to process {}: it answers, but chunks that were pulled "
         "again and again never came: the MTU of the path may be below that of the ring's",
-        silent->in_vain, silent->pair.source, silent->pair.destination);
+        in_vain.sequence, in_vain.pair.source, in_vain.pair.destination);
   }
-  services_.abort(reason, now);
+  services_.abort(*reason, now);
   return true;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/abort_reason.h"
+#include "collective/ops/chunk.h"
 #include "collective/ops/op_spec.h"
 #include "collective/shard_config.h"
 

@@ -20,7 +20,7 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 Transfers::Transfers(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
                      TransferCounters& counters)
     : config_(config),
-      ends_(ends),
+      links_(config, ends),
       buffers_(buffers),
       processes_(config.processes()),
       counters_(counters),
@@ -35,10 +35,8 @@ Transfers::Transfers(const ShardConfig& config, const PeerEnds& ends, const Pack
       here_(config.pairs_max),
       queue_(std::size_t{config.pairs_max} * 2),
       sending_(config.pairs_max) {
-  for (Peer& peer : peers_) peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
   turns_.reserve(kTurns);
   watched_.reserve(std::size_t{config.pairs_max} * 2);
-  awaited_.reserve(config.nranks);
 }
 
 std::uint32_t Transfers::chunks_of(std::uint64_t bytes) const noexcept {
@@ -143,15 +141,11 @@ void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
   Peer& peer = peers_[rank];
   ++unfinished_;
   if (++peer.unfinished > 1 || rank == config_.rank) return;
-  peer.heard_at = polled_;
-  peer.unanswered = 0;
+  links_.begin_wait(rank);
   peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
   peer.pair_goes_out = goes_out;
-  peer.next_ask = now + first_ask_ns();
-  next_due_ = std::min(next_due_, peer.next_ask);
-  if (peer.listed) return;
-  peer.listed = true;
-  awaited_.push_back(rank);
+  links_.await(rank, now);
+  next_due_ = std::min(next_due_, links_.first_ask(now));
 }
 
 void Transfers::end(std::uint32_t item) noexcept {
@@ -234,11 +228,10 @@ TransferWait Transfers::oldest() const noexcept {
     const InPair* in = out.rank == config_.rank ? ins_.find(out.pair) : nullptr;
     wait.posted_there = in != nullptr ? in->sequence >= out.sequence : out.posted_there;
   }
-  const Peer& peer = peers_[wait.rank];
   if (wait.rank != config_.rank) {
-    wait.rank_silent_ns = polled_ - peer.heard_at;
-    wait.rank_unanswered = peer.unanswered;
-    wait.rank_ip = ends_.sends_to(wait.rank);
+    wait.rank_silent_ns = links_.quiet(wait.rank);
+    wait.rank_unanswered = links_.unanswered(wait.rank);
+    wait.rank_ip = links_.ends().sends_to(wait.rank);
   }
   return wait;
 }
@@ -256,9 +249,8 @@ void Transfers::drop_all() noexcept {
   turns_.clear();
   watched_.clear();
   sweep_left_ = 0;
-  awaited_.clear();
+  links_.drop_all();
   next_due_ = kNever;
-  silent_.reset();
 }
 
 }  // namespace gradwire::collective

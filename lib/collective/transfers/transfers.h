@@ -7,7 +7,7 @@
 /// is on its way. Receiving: pieces are pulled, from a few pairs at a time and within one window,
 /// and copied to the client's memory when they come. A pair of this rank's own processes is copied.
 ///
-/// It finds who is silent and calls that differ and returns them; its shard aborts. One lane owns
+/// Its links find who is silent, and it finds calls that differ; its shard aborts. One lane owns
 /// it; it allocates at construction only; time is a parameter. In a round it looks at those pairs
 /// alone that have something to do, and it has one deadline.
 ///
@@ -23,9 +23,8 @@
 #include <vector>
 
 #include "collective/fixed_queue.h"
-#include "collective/links/asking.h"
 #include "collective/links/packet_buffers.h"
-#include "collective/links/peer_ends.h"
+#include "collective/links/peer_links.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/transfers/early_pieces.h"
@@ -34,7 +33,6 @@
 #include "collective/transfers/pull_window.h"
 #include "collective/transfers/transfer.h"
 #include "transport/pacer.h"
-#include "transport/rtt.h"
 
 namespace gradwire::collective {
 
@@ -65,7 +63,7 @@ class Transfers {
   [[nodiscard]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
 
   /// Polled time, by which silence is counted.
-  void count(TimeNs round) noexcept { polled_ += round; }
+  void count(TimeNs round) noexcept { links_.count(round); }
   /// @return whether something was sent or copied, or was due.
   bool run(TimeNs now, Outbox& out) noexcept;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
@@ -74,15 +72,14 @@ class Transfers {
   void drop_all() noexcept;
 
   // After post(), receive() and run(): what ends the group.
-  struct Silent {
-    std::uint16_t rank = 0;
-    TimeNs for_ns = 0;
-    bool never_heard = false;
-    /// It answers, but of this transfer, of which chunks were pulled all the time, nothing came.
-    std::uint64_t in_vain = 0;  ///< its sequence; 0: nothing came of any kind
+  [[nodiscard]] PeerLinks& links() noexcept { return links_; }
+  /// Of a rank that answers in vain: of this transfer, of which chunks were pulled all the time,
+  /// nothing came.
+  struct InVain {
     wire::ProcessPair pair;
+    std::uint64_t sequence = 0;
   };
-  [[nodiscard]] const std::optional<Silent>& silent() const noexcept { return silent_; }
+  [[nodiscard]] const InVain& in_vain() const noexcept { return in_vain_; }
   struct Mismatch {
     wire::ProcessPair pair;
     std::uint16_t rank = 0;  ///< of the other end
@@ -91,11 +88,6 @@ class Transfers {
     wire::TransferTerms received;
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  /// A packet of another kind came from there: it is not silent.
-  void heard(std::uint16_t rank) noexcept {
-    hear(rank);
-    silent_.reset();
-  }
   /// Whether something waits for room at the port that others took for some rounds.
   [[nodiscard]] bool starves() const noexcept { return blocked_rounds_ >= kBlockedRounds; }
   [[nodiscard]] bool waits_for_room() const noexcept { return blocked_rounds_ > 0; }
@@ -104,14 +96,8 @@ class Transfers {
  private:
   struct Peer {
     std::uint32_t unfinished = 0;  ///< transfers with it
-    std::uint32_t unanswered = 0;  ///< asks sent since it was heard
-    TimeNs heard_at = 0;           ///< on the clock of polled time; or when a wait for it began
-    TimeNs next_ask = 0;
-    transport::RttEstimator rtt;
-    wire::ProcessPair pair;  ///< one of which an ask may be
+    wire::ProcessPair pair;        ///< one of which an ask may be
     bool pair_goes_out = false;
-    bool ever_heard = false;
-    bool listed = false;  ///< in awaited_
   };
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
   static constexpr std::uint32_t kBlockedRounds = 8;
@@ -142,7 +128,6 @@ class Transfers {
   void differ(const InPair& in, const wire::TransferTerms& sent) noexcept;
 
   // transfers_receive.cc
-  void hear(std::uint16_t rank) noexcept;
   [[nodiscard]] bool is_of(const wire::ProcessPair& pair, std::uint16_t source_rank,
                            std::uint16_t destination_rank) const noexcept;
   [[nodiscard]] wire::Drop receive_offer(const wire::Packet& packet, TimeNs now) noexcept;
@@ -170,10 +155,6 @@ class Transfers {
   /// Pairs that a round looks at: a group may have many thousands.
   static constexpr std::uint32_t kLooksInRound = 256;
   [[nodiscard]] TimeNs patience(std::uint16_t rank, std::uint32_t tries) const noexcept;
-  /// For how long nothing comes from a rank until it is asked.
-  [[nodiscard]] TimeNs first_ask_ns() const noexcept {
-    return config_.timeouts.silence_ns / kAsksFirst;
-  }
   void queue(OutPair& out) noexcept;
   void queue_pieces(OutPair& out) noexcept;
   void queue(InPair& in) noexcept;
@@ -183,7 +164,6 @@ class Transfers {
   void look_at_watched(TimeNs now) noexcept;
   [[nodiscard]] bool look_at(OutPair& out, TimeNs now) noexcept;
   [[nodiscard]] bool look_at(InPair& in, TimeNs now) noexcept;
-  void look_at_awaited(TimeNs now) noexcept;
   void ask(std::uint16_t rank, TimeNs now) noexcept;
   [[nodiscard]] Sent send(OutPair& pair, TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] Sent send(InPair& pair, TimeNs now, Outbox& out) noexcept;
@@ -197,7 +177,7 @@ class Transfers {
   [[nodiscard]] static wire::OfferHeader offer_of(const OutPair& pair) noexcept;
 
   const ShardConfig& config_;
-  const PeerEnds& ends_;
+  PeerLinks links_;
   const PacketBuffers& buffers_;
   const GroupProcesses processes_;
   TransferCounters& counters_;
@@ -220,17 +200,12 @@ class Transfers {
                                         ///< comes in
   FixedQueue<std::uint32_t> sending_;   ///< out-pairs of which pieces are wanted
   std::vector<std::uint32_t> watched_;  ///< likewise
-  std::vector<std::uint16_t> awaited_;  ///< ranks with unfinished transfers
   TimeNs next_due_ = kNever;
-  std::size_t sweep_left_ = 0;       ///< of watched_, from the front: not looked at yet
-  TimeNs due_after_sweep_ = kNever;  ///< when the first is due of those that were looked at
-  TimeNs polled_ = 0;
-  TimeNs asks_since_ = 0;  ///< that they are counted
-  std::uint32_t asks_ = 0;
-  std::size_t ask_from_ = 0;          ///< in awaited_: where the last look ended
+  std::size_t sweep_left_ = 0;        ///< of watched_, from the front: not looked at yet
+  TimeNs due_after_sweep_ = kNever;   ///< when the first is due of those that were looked at
   bool word_was_last_ = false;        ///< of what was sent, and no piece
   std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
-  std::optional<Silent> silent_;
+  InVain in_vain_;
   std::optional<Mismatch> mismatch_;
 };
 

@@ -23,12 +23,12 @@ constexpr std::uint32_t kOvertaken = 3;
 }  // namespace
 
 Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
-  ends_.note(packet.common.from_rank, packet.common.packet_number);
+  links_.ends().note(packet.common.from_rank, packet.common.packet_number);
   const bool again = packet.common.type == PacketType::kOffer  ? packet.offer.again
                      : packet.common.type == PacketType::kPull ? packet.pull.again
                                                                : false;
   if (again) {
-    ends_.of(packet.common.from_rank).was_asked_again(config_.timeouts, now);
+    links_.end(packet.common.from_rank).was_asked_again(config_.timeouts, now);
   }
   switch (packet.common.type) {
     case PacketType::kOffer:
@@ -38,13 +38,6 @@ Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noe
     default:
       return receive_pull(packet, now);
   }
-}
-
-void Transfers::hear(std::uint16_t rank) noexcept {
-  Peer& peer = peers_[rank];
-  peer.ever_heard = true;
-  peer.heard_at = polled_;
-  peer.unanswered = 0;
 }
 
 bool Transfers::is_of(const wire::ProcessPair& pair, std::uint16_t source_rank,
@@ -58,7 +51,7 @@ bool Transfers::is_of(const wire::ProcessPair& pair, std::uint16_t source_rank,
 Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   if (!is_of(packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
-  hear(rank);
+  links_.hear(rank);
   InPair* in = ins_.enter(packet.offer.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   const Drop drop = hear_offer(*in, packet.offer, now);
@@ -96,7 +89,7 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
   const std::uint16_t rank = packet.common.from_rank;
   const wire::OfferHeader& piece = packet.offer;
   if (!is_of(piece.pair, rank, config_.rank)) return Drop::kBadChunk;
-  hear(rank);
+  links_.hear(rank);
   InPair* in = ins_.enter(piece.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   if (const Drop drop = hear_offer(*in, piece, now); drop != Drop::kNone) return drop;
@@ -114,7 +107,7 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
     const bool timed = in->timed && piece.chunk == in->timed_chunk;
     const TimeNs delay = timed ? std::max<TimeNs>(now - in->timed_at, 1) : 0;
     if (timed) {
-      peers_[rank].rtt.sample(delay, 0);
+      links_.sample(rank, delay);
       in->timed = false;
     }
     in->asked &= ~bit;
@@ -128,7 +121,7 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
     finish(*in, now);
     return Drop::kNone;
   }
-  const TimeNs rtt = std::max(peers_[rank].rtt.smoothed_ns(), config_.sender.granularity_ns);
+  const TimeNs rtt = std::max(links_.rtt(rank), config_.sender.granularity_ns);
   if (piece.chunk >= in->first + kOvertaken && now - in->pulled_again_at >= rtt) {
     const std::uint64_t overtaken =
         in->asked & ~in->to_pull & low_bits(piece.chunk - in->first - kOvertaken + 1);
@@ -144,7 +137,7 @@ void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte
   ++counters_.pieces_received;
   counters_.bytes_received += payload.size();
   in.order.moved_at = now;
-  in.waits_since = polled_;
+  in.waits_since = links_.polled();
   in.have |= std::uint64_t{1} << (chunk - in.first);
   const auto whole = static_cast<std::uint32_t>(std::countr_one(in.have));
   in.first += whole;
@@ -218,7 +211,7 @@ bool Transfers::pull_new(InPair& in, TimeNs now) noexcept {
   const std::uint64_t most = std::min<std::uint64_t>(end - in.next, window_.room());
   if (most == 0) return false;
   if (in.asked != 0 && most < std::min(kPullChunks, in.chunks - in.next)) return false;
-  if (in.asked == 0) in.waits_since = polled_;
+  if (in.asked == 0) in.waits_since = links_.polled();
   std::uint64_t pulled = 0;
   for (; in.next < end && pulled < most; ++in.next) {
     const std::uint64_t bit = std::uint64_t{1} << (in.next - in.first);
@@ -283,10 +276,10 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::PullHeader& pull = packet.pull;
   if (!is_of(pull.pair, config_.rank, rank)) return Drop::kBadChunk;
-  hear(rank);
+  links_.hear(rank);
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
-  if (pull.echo != 0) (void)ends_.of(rank).arrived(pull.echo);
+  if (pull.echo != 0) (void)links_.end(rank).arrived(pull.echo);
   if (pull.asks) {
     out->offer_wanted = true;
     queue(*out);
@@ -300,7 +293,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   if (pull.echo != 0 && out->offered && after_first_offer >= 0) {
     out->heard = true;
     if (pull.echo == out->timed) {
-      peers_[rank].rtt.sample(std::max<TimeNs>(now - out->timed_at, 1), 0);
+      links_.sample(rank, now - out->timed_at);
       out->timed = 0;
     }
   }

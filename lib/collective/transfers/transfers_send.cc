@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
-#include "collective/links/asking.h"
 #include "collective/transfers/transfers.h"
 
 namespace gradwire::collective {
@@ -26,7 +25,7 @@ TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexce
   const ShardTimeouts& timeouts = config_.timeouts;
   const TimeNs most = std::max(timeouts.ping_interval_ns,
                                std::min(config_.sender.max_pto_ns, timeouts.silence_ns / 10));
-  return repeated_after(peers_[rank].rtt, config_.sender, tries, most);
+  return links_.repeated_after(rank, tries, most);
 }
 
 void Transfers::queue(OutPair& out) noexcept {
@@ -69,7 +68,7 @@ void Transfers::watch(InPair& in, TimeNs due) noexcept {
 bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
   if (!out.active || out.heard) return false;
   if (now < out.timer.due) return true;
-  ends_.of(out.rank).repeats(out.timer.tries, config_.timeouts, now);
+  links_.end(out.rank).repeats(out.timer.tries, config_.timeouts, now);
   out.offer_wanted = out.asks = true;
   ++out.timer.tries;
   out.timer.due = now + patience(out.rank, out.timer.tries);
@@ -83,18 +82,18 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   const bool owes = in.owed > in.confirmed;
   if (!pulls && !owes) return false;
   if (now < in.timer.due) return true;
-  ends_.of(in.rank).repeats(in.timer.tries, config_.timeouts, now);
-  const Peer& peer = peers_[in.rank];
+  links_.end(in.rank).repeats(in.timer.tries, config_.timeouts, now);
   if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
-      polled_ - peer.heard_at >= config_.timeouts.silence_ns) {
+      links_.quiet(in.rank) >= config_.timeouts.silence_ns) {
     // The source is gone; what it sent is here.
     in.confirmed = in.owed;
     --owed_;
     return false;
   }
-  if (const TimeNs for_ns = polled_ - in.waits_since;
+  if (const TimeNs for_ns = links_.polled() - in.waits_since;
       pulls && in.timer.tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns) {
-    silent_ = Silent{in.rank, for_ns, false, in.sequence, in.pair};
+    in_vain_ = {in.pair, in.sequence};
+    links_.found_in_vain(in.rank, for_ns);
     return false;
   }
   if (pulls && !planted(PlantedBug::kPulledOnce)) {
@@ -132,54 +131,15 @@ void Transfers::look_at_watched(TimeNs now) noexcept {
     watched_[i] = watched_.back();
     watched_.pop_back();
   }
-  next_due_ = due_after_sweep_;
-  look_at_awaited(now);
-}
-
-void Transfers::look_at_awaited(TimeNs now) noexcept {
-  std::erase_if(awaited_, [this](std::uint16_t rank) {
-    peers_[rank].listed = peers_[rank].unfinished > 0;
-    return !peers_[rank].listed;
-  });
-  if (awaited_.empty()) return;
-  if (now - asks_since_ >= config_.timeouts.ping_interval_ns) {
-    asks_since_ = now;
-    asks_ = 0;
-  }
-  // Where the last look ended, so that all get their turn.
-  const std::size_t from = ask_from_ % awaited_.size();
-  for (std::size_t i = 0; i < awaited_.size(); ++i) {
-    const std::size_t at = (from + i) % awaited_.size();
-    Peer& peer = peers_[awaited_[at]];
-    if (now >= peer.next_ask) {
-      if (asks_ == kAsksMax) {
-        ask_from_ = at;
-        next_due_ = std::min(next_due_, asks_since_ + config_.timeouts.ping_interval_ns);
-        return;
-      }
-      ask(awaited_[at], now);
-    }
-    next_due_ = std::min(next_due_, peer.next_ask);
-  }
+  const TimeNs next_ask = links_.look_at_awaited(
+      now, [this](std::uint16_t rank) { return unfinished_with(rank); },
+      [&](std::uint16_t rank) { ask(rank, now); });
+  next_due_ = std::min(due_after_sweep_, next_ask);
 }
 
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
-  Peer& peer = peers_[rank];
-  // Seldom at first, since all that wait for others ask: a slow port would carry nothing else. In
-  // the last half of the silence limit so often that kUnansweredMin fit into it.
-  const TimeNs silence = config_.timeouts.silence_ns;
-  const TimeNs limit = silence_limit(config_.timeouts, peer.ever_heard, peer.heard_at);
-  const TimeNs quiet = polled_ - peer.heard_at;
-  const TimeNs until_late = limit - silence / 2 - quiet;
-  peer.next_ask =
-      now + (until_late > 0 ? std::min(until_late, first_ask_ns()) : silence / kAsksInLimit);
-  if (quiet < first_ask_ns()) return;
-  if (peer.unanswered >= kUnansweredMin && quiet >= limit) {
-    silent_ = Silent{rank, quiet, !peer.ever_heard, 0, {}};
-    return;
-  }
-  ++asks_;
-  ends_.of(rank).repeats(peer.unanswered, config_.timeouts, now);
+  const Peer& peer = peers_[rank];
+  links_.end(rank).repeats(links_.unanswered(rank), config_.timeouts, now);
   if (peer.pair_goes_out) {
     OutPair& out = *outs_.find(peer.pair);
     out.offer_wanted = out.asks = true;
@@ -249,8 +209,8 @@ bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,
   if (!end.sources().known) return false;
   // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
   const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
-  return LinkEnd::asks_again(std::max(before, peers_[rank].unanswered)) &&
-         polled_ - peers_[rank].heard_at >= config_.timeouts.ping_interval_ns;
+  return LinkEnd::asks_again(std::max(before, links_.unanswered(rank))) &&
+         links_.quiet(rank) >= config_.timeouts.ping_interval_ns;
 }
 
 wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
@@ -262,7 +222,7 @@ wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
 }
 
 Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_.of(pair.rank);
+  LinkEnd& end = links_.end(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.offer_wanted) return Sent::kNothing;
@@ -285,13 +245,13 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     return wire::encode_offer(room, common, offer);
   });
   if (!sent) return Sent::kBlocked;
-  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  if (pair.asks) links_.asked(pair.rank);
   pair.offer_wanted = pair.asks = false;
   return Sent::kYes;
 }
 
 Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_.of(pair.rank);
+  LinkEnd& end = links_.end(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
@@ -338,7 +298,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
 }
 
 Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept {
-  LinkEnd& end = ends_.of(pair.rank);
+  LinkEnd& end = links_.end(pair.rank);
   OutboxSide& box = end.any_side(out);
   if (box.full()) return Sent::kBlocked;
   if (!pair.pull_wanted && pair.to_pull == 0) return Sent::kNothing;
@@ -358,7 +318,7 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
   });
   if (!sent) return Sent::kBlocked;
   counters_.asks += pair.asks ? 1 : 0;
-  peers_[pair.rank].unanswered += pair.asks ? 1 : 0;
+  if (pair.asks) links_.asked(pair.rank);
   pair.pull_wanted = pair.asks = false;
   pair.to_pull = 0;
   pair.echo = 0;

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The rules of links/peer_links.h, one case each, and that nobody waits for ever.
+#include "collective/links/peer_links.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <vector>
+
+using namespace gradwire;
+using namespace gradwire::collective;
+
+namespace {
+
+constexpr TimeNs kPoll = 1'000'000;
+constexpr TimeNs kSilent = 1'000 * kPoll;
+constexpr TimeNs kForms = 5'000 * kPoll;
+constexpr TimeNs kPingNs = 25 * kPoll;
+
+ShardConfig asker_config(std::uint16_t nranks) {
+  ShardConfig config;
+  config.nranks = nranks;
+  config.timeouts.silence_ns = kSilent;
+  config.timeouts.formation_ns = kForms;
+  config.timeouts.ping_interval_ns = kPingNs;
+  config.sender.granularity_ns = kPoll;
+  config.sender.max_ack_delay_ns = kPoll;
+  config.sender.initial_rtt_ns = 10 * kPoll;
+  return config;
+}
+
+/// Rank 0 of a group, whose lane polls each millisecond and asks whoever is due.
+struct Asker {
+  explicit Asker(std::uint16_t nranks) : config(asker_config(nranks)) {}
+
+  /// @param on_ask  (rank): a question goes there; it is counted as sent.
+  template <class OnAsk>
+  void run(TimeNs ns, OnAsk&& on_ask) {
+    for (const TimeNs end = now + ns; now < end;) {
+      now += kPoll;
+      links.count(kPoll);
+      if (now < next) continue;
+      next = links.look_at_awaited(
+          now, [this](std::uint16_t rank) { return awaited[rank]; },
+          [&](std::uint16_t rank) {
+            links.asked(rank);
+            on_ask(rank);
+          });
+      if (const auto found = links.take_silent()) {
+        silent.push_back(*found);
+        awaited[found->rank] = false;
+      }
+    }
+  }
+  void await(std::uint16_t rank) {
+    awaited[rank] = true;
+    links.begin_wait(rank);
+    links.await(rank, now);
+    next = std::min(next, links.first_ask(now));
+  }
+
+  ShardConfig config;
+  ShardCounters counters;
+  Links ring;
+  PeerEnds ends{config, ring, counters};
+  PeerLinks links{config, ends};
+  std::map<std::uint16_t, bool> awaited;
+  std::vector<PeerSilence> silent;
+  TimeNs now = 0;
+  TimeNs next = kNever;
+};
+
+}  // namespace
+
+TEST_CASE("a rank's silence counts in polled time, from when it was heard or its wait began") {
+  Asker asker(3);
+  asker.links.count(7 * kPoll);
+  asker.links.hear(1);
+  CHECK(asker.links.quiet(1) == 0);
+  asker.links.count(5 * kPoll);
+  CHECK(asker.links.quiet(1) == 5 * kPoll);
+  CHECK(asker.links.quiet(2) == 12 * kPoll);
+  asker.links.begin_wait(1);
+  CHECK(asker.links.quiet(1) == 0);
+  CHECK(asker.links.ever_heard(1));
+  asker.links.begin_wait(2);
+  CHECK(asker.links.quiet(2) == 0);
+  CHECK_FALSE(asker.links.ever_heard(2));
+}
+
+TEST_CASE("whatever comes from a rank ends its silence and answers all questions") {
+  Asker asker(2);
+  for (int i = 0; i < 100; ++i) asker.links.asked(1);
+  asker.links.count(kForms + kSilent);
+  CHECK(asker.links.is_silent(1));
+  asker.links.hear(1);
+  CHECK(asker.links.unanswered(1) == 0);
+  CHECK_FALSE(asker.links.is_silent(1));
+  asker.links.count(kSilent);
+  CHECK_FALSE(asker.links.is_silent(1));
+}
+
+TEST_CASE("a rank is asked seldom at first, and often in the last half of its limit") {
+  Asker asker(2);
+  asker.links.hear(1);
+  asker.await(1);
+  std::vector<TimeNs> asked;
+  const auto note = [&](std::uint16_t) { asked.push_back(asker.now); };
+  asker.run(kSilent / PeerLinks::kAsksFirst - kPoll, note);
+  CHECK(asked.empty());
+  asker.run(kSilent / 2, note);
+  const std::size_t first = asked.size();
+  CHECK(first >= 2);
+  CHECK(first <= 10);
+  asker.run(kSilent - asker.now + kPoll, note);
+  CHECK(asked.size() >= kUnansweredMin);
+  REQUIRE(asker.silent.size() == 1);
+  CHECK(asker.silent[0].rank == 1);
+  CHECK(asker.silent[0].for_ns >= kSilent);
+  CHECK_FALSE(asker.silent[0].never_heard);
+  CHECK_FALSE(asker.silent[0].in_vain);
+}
+
+TEST_CASE("a rank is silent if nothing came for its limit and enough questions have no answer") {
+  Asker asker(2);
+  asker.links.hear(1);
+  asker.links.count(kSilent - 1);
+  for (std::uint32_t i = 0; i < kUnansweredMin; ++i) asker.links.asked(1);
+  CHECK_FALSE(asker.links.is_silent(1));
+  asker.links.count(1);
+  CHECK(asker.links.is_silent(1));
+  SECTION("not enough questions") {
+    asker.links.hear(1);
+    asker.links.count(kSilent);
+    for (std::uint32_t i = 1; i < kUnansweredMin; ++i) asker.links.asked(1);
+    CHECK_FALSE(asker.links.is_silent(1));
+    asker.links.asked(1);
+    CHECK(asker.links.is_silent(1));
+  }
+  SECTION("one that was never heard has what is left of the formation limit, too") {
+    Asker other(2);
+    other.links.count(kForms - 10);
+    other.links.begin_wait(1);
+    for (std::uint32_t i = 0; i < kUnansweredMin; ++i) other.links.asked(1);
+    CHECK(other.links.limit(1) == kSilent + 10);
+    other.links.count(kSilent + 9);
+    CHECK_FALSE(other.links.is_silent(1));
+    other.links.count(1);
+    CHECK(other.links.is_silent(1));
+    other.links.hear(1);
+    CHECK(other.links.limit(1) == kSilent);
+  }
+}
+
+TEST_CASE("all ranks together are asked so often in a ping interval, and each gets its turn") {
+  constexpr std::uint16_t kRanks = 1000;
+  Asker asker(kRanks);
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) {
+    asker.links.hear(rank);
+    asker.await(rank);
+  }
+  std::map<std::uint16_t, int> asked;
+  std::map<TimeNs, std::uint32_t> in_interval;
+  TimeNs all_at = 0;
+  asker.run(kSilent / PeerLinks::kAsksFirst + 20 * kPingNs, [&](std::uint16_t rank) {
+    ++asked[rank];
+    ++in_interval[asker.now / kPingNs];
+    if (asked.size() == kRanks - 1 && all_at == 0) all_at = asker.now;
+  });
+  // An interval begins with its first question, so two of them may meet in one of these.
+  for (const auto& [at, count] : in_interval) CHECK(count <= 2 * PeerLinks::kAsksMax);
+  CHECK(asked.size() == kRanks - 1);
+  const TimeNs intervals = (kRanks - 1) / PeerLinks::kAsksMax + 1;
+  CHECK(all_at <= kSilent / PeerLinks::kAsksFirst + (intervals + 1) * kPingNs);
+}
+
+TEST_CASE("a packet is repeated after a probe timeout that doubles and has a bound") {
+  Asker asker(2);
+  const TimeNs first = asker.links.repeated_after(1, 0, kNever);
+  CHECK(asker.links.repeated_after(1, 1, kNever) == 2 * first);
+  CHECK(asker.links.repeated_after(1, 3, kNever) == 8 * first);
+  CHECK(asker.links.repeated_after(1, 3, 5 * first) == 5 * first);
+  CHECK(asker.links.repeated_after(1, 4'000'000'000, kSilent) == kSilent);
+  for (int i = 0; i < 100; ++i) asker.links.sample(1, 2 * kPoll);
+  CHECK(asker.links.repeated_after(1, 0, kNever) < first);
+}
+
+TEST_CASE("what echoes a packet's number tells the round-trip time once") {
+  Asker asker(2);
+  constexpr std::uint64_t kNumber = 0x1'2345'6789;
+  constexpr auto kLow = static_cast<std::uint32_t>(kNumber);
+  asker.links.time(1, kNumber, 100 * kPoll);
+  asker.links.echoed(1, kLow + 1, 0, 101 * kPoll);
+  CHECK(asker.links.rtt(1) == 10 * kPoll);
+  asker.links.echoed(1, kLow, 2 * kPoll, 105 * kPoll);
+  CHECK(asker.links.rtt(1) == 3 * kPoll);
+  asker.links.echoed(1, kLow, 0, 200 * kPoll);
+  CHECK(asker.links.rtt(1) == 3 * kPoll);
+  // For how long the other rank kept it is not known: the echo is used up.
+  asker.links.time(1, kNumber, 200 * kPoll);
+  asker.links.echoed(1, kLow, kNever, 300 * kPoll);
+  asker.links.echoed(1, kLow, 0, 300 * kPoll);
+  CHECK(asker.links.rtt(1) == 3 * kPoll);
+}
+
+TEST_CASE("nobody waits for ever: whoever is awaited answers, or is found silent in time") {
+  constexpr std::uint16_t kRanks = 600;
+  Asker asker(kRanks);
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) asker.await(rank);
+  // Every third rank is dead from the start, and every third one from half a limit on.
+  const auto answers = [&](std::uint16_t rank) {
+    if (rank % 3 == 1 || (rank % 3 == 2 && asker.now < kSilent / 2)) asker.links.hear(rank);
+  };
+  std::map<std::uint16_t, TimeNs> found;
+  for (TimeNs end = 3 * (kForms + kSilent); asker.now < end;) {
+    asker.run(kPoll, answers);
+    for (const PeerSilence& silent : asker.silent) found.emplace(silent.rank, asker.now);
+    asker.silent.clear();
+  }
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) {
+    INFO("rank " << rank);
+    CHECK(found.contains(rank) == (rank % 3 != 1));
+  }
+}
