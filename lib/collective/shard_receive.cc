@@ -180,11 +180,11 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   if (!link.on_ring()) {
     if (live()) link.sender().drop_all();
     if (!link.to_host() || !live()) return;
-    off_ring_.on_left(rank, bye.completed_op_seq);
+    off_ring_.on_left(rank, bye.completed_op_seq, now);
     if (membership_.wants_to_leave()) leave(now);
     return;
   }
-  if (live()) off_ring_.on_left(rank, bye.completed_op_seq);
+  if (live()) off_ring_.on_left(rank, bye.completed_op_seq, now);
   if (live()) ring_->on_left(link, bye, now);
 }
 

@@ -15,10 +15,10 @@ namespace gradwire::collective {
 using wire::Drop;
 using wire::PacketType;
 
-Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
+Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
                OpTable& ops, FoldQueue& folds, ShardCounters& counters)
     : config_(config),
-      links_(config, ends),
+      links_(links),
       buffers_(buffers),
       ops_(ops),
       folds_(folds),
@@ -34,6 +34,7 @@ Direct::Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuff
   for (std::size_t at = 0; at < sources_.size(); at += config.nranks) {
     free_.push_back(static_cast<std::uint16_t>(free_count_++));
   }
+  links_.add(*this);
   watched_.reserve(config.all_ranks());
   const std::uint64_t of_each =
       std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
@@ -106,8 +107,6 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::Receipt& receipt = packet.receipt;
   DirectPeer& peer = peers_[rank];
-  links_.hear(rank);
-  links_.ends().note(rank, packet.common.packet_number);
   const bool alone = packet.common.type != PacketType::kContribution;
   if (packet.common.type != PacketType::kReceipt && packet.common.packet_number > peer.newest) {
     peer.newest = packet.common.packet_number;
@@ -129,7 +128,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (receipt.received > peer.received) {
     if (const std::uint64_t received = believed(rank, receipt.received); received > peer.received) {
-      acknowledge(rank, received);
+      acknowledge(rank, received, now);
       news = true;
     }
   }
@@ -168,7 +167,7 @@ std::uint64_t Direct::believed(std::uint16_t rank, std::uint64_t received) noexc
   return received;
 }
 
-void Direct::acknowledge(std::uint16_t rank, std::uint64_t received) noexcept {
+void Direct::acknowledge(std::uint16_t rank, std::uint64_t received, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   while (DirectOp* op = scratch_.first_to(rank, peer.received)) {
     if (op->op_seq > received) break;
@@ -182,7 +181,10 @@ void Direct::acknowledge(std::uint16_t rank, std::uint64_t received) noexcept {
   count_ahead(rank);
   scratch_.release();
   queue(rank);
-  if (unacknowledged(rank)) watch(rank, 0);
+  if (!unacknowledged(rank)) return;
+  // Of the op before nothing may have been unacknowledged that it had not said.
+  if (!links_.is_listed(rank)) links_.begin_wait(rank, *this, now);
+  watch(rank, 0);
 }
 
 void Direct::count_ahead(std::uint16_t rank) noexcept {
@@ -322,10 +324,10 @@ Drop Direct::take(std::uint16_t rank, const wire::DataHeader& header,
   return Drop::kNone;
 }
 
-void Direct::on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept {
+void Direct::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept {
   peers_[rank].entered = std::max(peers_[rank].entered, completed_op_seq);
   const std::uint64_t received = std::min(completed_op_seq, ops_.posted());
-  if (received > peers_[rank].received) acknowledge(rank, received);
+  if (received > peers_[rank].received) acknowledge(rank, received, now);
 }
 
 void Direct::drop_all() noexcept {
@@ -334,7 +336,6 @@ void Direct::drop_all() noexcept {
   for (const std::uint16_t rank : watched_) peers_[rank].watched = false;
   watched_.clear();
   next_due_ = kNever;
-  links_.drop_all();
 }
 
 }  // namespace gradwire::collective

@@ -15,10 +15,9 @@
 /// ops that follow each other need no other packet; a receipt goes alone if nothing else goes in
 /// time, if a chunk comes twice, and as the answer to an inquiry.
 ///
-/// Losing: whoever has something unacknowledged, or awaits something, and neither sends nor hears
-/// anything new for a probe timeout, inquires. What the answer does not name is sent again.
-///
-/// Its links find who is silent; its shard aborts.
+/// Losing: whoever has something unacknowledged, and neither sends nor hears anything new for a
+/// probe timeout, inquires. What the answer does not name is sent again. Who only awaits something
+/// inquires when the links say so, which find who is silent.
 ///
 /// Folding: what the backend does for an op goes in phases (DirectOp::Phase). A backend that works
 /// at once is through with a phase when it has its entries, and stores each sum when it comes; to
@@ -50,11 +49,11 @@
 
 namespace gradwire::collective {
 
-class Direct {
+class Direct final : public PeerUser {
  public:
   /// @param config  whose direct_bytes are not 0; the shard's other parts outlive it.
-  Direct(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
-         OpTable& ops, FoldQueue& folds, ShardCounters& counters);
+  Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers, OpTable& ops,
+         FoldQueue& folds, ShardCounters& counters);
 
   // Ops.
   /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
@@ -68,10 +67,10 @@ class Direct {
   [[nodiscard]] Progress advance(const Op& op, TimeNs now) noexcept;
   /// The backend has done an entry of the op. Else as advance().
   [[nodiscard]] Progress on_folded(const FoldWork& work, const Op& op, TimeNs now) noexcept;
-  /// Whether the backend does entries before it returns. If not, an op's memory is in use until
-  /// advance() says kDone, also if nothing of it comes to this rank.
   /// Of its scratch memory, what ops have used so far.
   [[nodiscard]] std::size_t scratch_bytes() const noexcept { return scratch_.touched_bytes(); }
+  /// Whether the backend does entries before it returns. If not, an op's memory is in use until
+  /// advance() says kDone, also if nothing of it comes to this rank.
   [[nodiscard]] bool folds_at_once() const noexcept { return at_once_; }
   /// Gives the backend the entries for which there was no place.
   void refill() noexcept;
@@ -99,27 +98,25 @@ class Direct {
                                 std::optional<std::uint32_t> crc, const Op* called,
                                 TimeNs now) noexcept;
   /// It said bye: it has all that it needs of ops up to that one.
-  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
+  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept;
 
   // Time.
-  /// Polled time, by which silence is counted.
-  void count(TimeNs round) noexcept { links_.count(round); }
   /// @return whether something was sent, or was due.
   bool run(TimeNs now, Outbox& out) noexcept;
   /// Packets that the last run() sent.
   [[nodiscard]] std::uint32_t sent_last() const noexcept { return sent_last_; }
-  [[nodiscard]] PeerLinks& links() noexcept { return links_; }
-  [[nodiscard]] const PeerLinks& links() const noexcept { return links_; }
-  /// The rank that is awaited and was heard the longest time ago, if any is awaited.
-  [[nodiscard]] std::optional<std::uint16_t> least_heard() const noexcept;
+  // What the links ask.
+  [[nodiscard]] bool waits_for(std::uint16_t rank) const noexcept override {
+    return unacknowledged(rank) || awaited(rank);
+  }
+  void ask(std::uint16_t rank, TimeNs now) noexcept override;
+  void on_silent(std::uint16_t rank, TimeNs now) noexcept override;
   /// The first rank of which something is missing of an op; one that has not posted it goes first.
   struct Missing {
     std::uint16_t rank = 0;
     bool posted = false;  ///< there
   };
   [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
-  /// Packets go there another way from now on: it is asked at once, if it is awaited.
-  void probe_at_once(std::uint16_t rank) noexcept;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept {
     return queue_.empty() ? next_due_ : now;
@@ -160,6 +157,7 @@ class Direct {
   void open_to_all(const Op& op) noexcept;
   void open_owners(const Op& op) noexcept;
   void start_parts(DirectOp& op, TimeNs now) noexcept;
+  void before_more(std::uint16_t rank, TimeNs now) noexcept;
   void send_sums(DirectOp& op, TimeNs now) noexcept;
   /// Chunks that may go to a rank now and could not before.
   void send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept;
@@ -241,7 +239,7 @@ class Direct {
     return (in_two_steps(op) ? given & kPartBits : given) == 0;
   }
   [[nodiscard]] std::uint64_t believed(std::uint16_t rank, std::uint64_t received) noexcept;
-  void acknowledge(std::uint16_t rank, std::uint64_t received) noexcept;
+  void acknowledge(std::uint16_t rank, std::uint64_t received, TimeNs now) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
   void resend_missing(std::uint16_t rank, bool all) noexcept;
 
@@ -259,11 +257,12 @@ class Direct {
   [[nodiscard]] bool awaited(std::uint16_t rank) const noexcept {
     return scratch_.received_from(rank, ops_.posted()) != ops_.posted();
   }
-  [[nodiscard]] TimeNs patience(std::uint16_t rank, bool unacked) const noexcept;
+  [[nodiscard]] TimeNs patience(std::uint16_t rank) const noexcept;
   [[nodiscard]] bool is_in_vain(std::uint16_t rank) const noexcept;
   [[nodiscard]] bool is_lacking(std::uint16_t rank) const noexcept;
   void look_at_watched(TimeNs now) noexcept;
-  void inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept;
+  void probe(std::uint16_t rank, TimeNs now) noexcept;
+  void inquire(std::uint16_t rank, TimeNs now) noexcept;
   /// A chunk that goes to a rank.
   struct Outgoing {
     std::uint32_t chunk = 0;
@@ -282,7 +281,7 @@ class Direct {
                     OutboxSide& box) noexcept;
 
   const ShardConfig& config_;
-  PeerLinks links_;
+  PeerLinks& links_;
   const PacketBuffers& buffers_;
   OpTable& ops_;
   FoldQueue& folds_;

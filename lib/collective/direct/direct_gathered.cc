@@ -82,9 +82,14 @@ void Direct::extend_reach(DirectOp& op, TimeNs now) noexcept {
     return has_come(op.reach);
   };
   while (op.reach < config_.nranks && may_go_on()) {
-    op.reach = std::min<std::uint32_t>(2 * op.reach, config_.nranks);
-    if (op.reach == config_.nranks) return hear_all_entered(op.op_seq);
-    const auto to = gathered::before(config_.rank, op.reach, config_.nranks);
+    const std::uint32_t reach = 2 * op.reach;
+    if (reach >= config_.nranks) {
+      op.reach = config_.nranks;
+      return hear_all_entered(op.op_seq);
+    }
+    const auto to = gathered::before(config_.rank, reach, config_.nranks);
+    before_more(to, now);
+    op.reach = reach;
     send_more(op, to, scratch_.given(op, to), now);
   }
 }

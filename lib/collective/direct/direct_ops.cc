@@ -63,7 +63,7 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
     const bool unacked = unacknowledged(rank);
     if (!unacked) peer.tries = 0;
     if (!unacked && !awaited_before(rank, op.spec.op_seq)) {
-      links_.begin_wait(rank);
+      links_.begin_wait(rank, *this, now);
     }
     if (!unacked) {
       peer.news_at = links_.polled();
@@ -95,7 +95,7 @@ Direct::Progress Direct::open(const Op& op, TimeNs now) noexcept {
       peers_[rank].receipt_wanted = true;
     }
     queue(rank);
-    watch(rank, now + patience(rank, true));
+    watch(rank, now + patience(rank));
   }
   return progress;
 }
@@ -180,8 +180,11 @@ void Direct::open_owners(const Op& op) noexcept {
 
 /// Our part lies in scratch memory.
 void Direct::start_parts(DirectOp& op, TimeNs now) noexcept {
-  op.loaded = true;
   const std::vector<std::uint16_t>& ranks = op.gathered ? partners_ : others_;
+  for (const std::uint16_t rank : ranks) {
+    if (!at_once_) before_more(rank, now);
+  }
+  op.loaded = true;
   const std::size_t first = first_to_send(op);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const std::uint16_t rank = ranks[(first + i) % ranks.size()];
@@ -190,11 +193,21 @@ void Direct::start_parts(DirectOp& op, TimeNs now) noexcept {
     if (at_once_ || scratch_.unsent(op, rank) == 0) continue;  // open() goes on
     peers_[rank].quiet_since = now;
     queue(rank);
-    watch(rank, now + patience(rank, true));
+    watch(rank, now + patience(rank));
   }
 }
 
+/// More is about to be ready for a rank.
+void Direct::before_more(std::uint16_t rank, TimeNs now) noexcept {
+  if (unacknowledged(rank)) return;
+  peers_[rank].tries = 0;
+  if (!awaited(rank)) links_.begin_wait(rank, *this, now);
+}
+
 void Direct::send_sums(DirectOp& op, TimeNs now) noexcept {
+  for (const std::uint16_t rank : others_) {
+    if (rank < config_.nranks) before_more(rank, now);
+  }
   op.sums_ready = true;
   for (const std::uint16_t rank : others_) {
     if (rank < config_.nranks) send_more(op, rank, op.owned << direct::kOwnedMax, now);
@@ -204,14 +217,12 @@ void Direct::send_sums(DirectOp& op, TimeNs now) noexcept {
 void Direct::send_more(DirectOp& op, std::uint16_t rank, std::uint64_t bits, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   if (peer.received >= op.op_seq) return;
-  const bool unacked = unacknowledged(rank);
   scratch_.unsent(op, rank) |= bits;
-  if (!unacked) peer.tries = 0;
   peer.vain_answers = 0;
   peer.news_at = links_.polled();
   peer.quiet_since = now;
   queue(rank);
-  watch(rank, now + patience(rank, true));
+  watch(rank, now + patience(rank));
 }
 
 std::uint64_t Direct::first_owned(const DirectOp& op, std::uint16_t rank) const noexcept {

@@ -37,17 +37,15 @@ void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
   watched_.push_back(rank);
 }
 
-/// For how long nothing is sent to a rank, and nothing new heard, until it is asked.
-TimeNs Direct::patience(std::uint16_t rank, bool unacked) const noexcept {
+/// For how long nothing is sent to a rank to which something is unacknowledged, and nothing new is
+/// heard, until it is asked.
+TimeNs Direct::patience(std::uint16_t rank) const noexcept {
   const DirectPeer& peer = peers_[rank];
-  const TimeNs most = links_.until_late(rank) > 0 ? kNever : links_.late_interval();
-  // What it owes, it sends again by itself: it is asked only whether it is there.
-  if (!unacked) return std::min(config_.timeouts.ping_interval_ns, most);
   // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
   // that stood still made a round-trip time that is no bound for anything.
   const TimeNs cap =
       peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : config_.sender.max_pto_ns;
-  return std::min(links_.repeated_after(rank, peer.tries, cap), most);
+  return links_.repeated_after(rank, peer.tries, cap);
 }
 
 void Direct::look_at_watched(TimeNs now) noexcept {
@@ -60,10 +58,9 @@ void Direct::look_at_watched(TimeNs now) noexcept {
       peer.receipt_wanted = true;
       queue(rank);
     }
-    const bool unacked = unacknowledged(rank);
-    const bool waits = unacked || awaited(rank);
-    if (waits && peer.quiet_since + patience(rank, unacked) <= now) inquire(rank, unacked, now);
-    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(rank, unacked));
+    const bool waits = unacknowledged(rank);
+    if (waits && peer.quiet_since + patience(rank) <= now) probe(rank, now);
+    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(rank));
     next_due_ = std::min(next_due_, peer.receipt_due);
     if (waits || peer.receipt_due != kNever) continue;
     peer.watched = false;
@@ -72,20 +69,31 @@ void Direct::look_at_watched(TimeNs now) noexcept {
   }
 }
 
-void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
+/// Nothing new came for a probe timeout.
+void Direct::probe(std::uint16_t rank, TimeNs now) noexcept {
+  require(links_.is_listed(rank), "whoever is to acknowledge something is awaited");
   DirectPeer& peer = peers_[rank];
   peer.quiet_since = now;
   // What is to go there already waits for room at the port: more of it would only wait longer.
   if (!links_.may_ask(now) || peer.inquiry_wanted) return;
   links_.count_ask();
-  if (unacked) ++peer.tries;
+  inquire(rank, now);
+}
+
+void Direct::ask(std::uint16_t rank, TimeNs now) noexcept {
+  if (!peers_[rank].inquiry_wanted) inquire(rank, now);
+}
+
+void Direct::inquire(std::uint16_t rank, TimeNs now) noexcept {
+  DirectPeer& peer = peers_[rank];
+  peer.quiet_since = now;
   peer.inquiry_wanted = true;
   queue(rank);
+  // What it owes, it sends again by itself: it is asked only whether it is there.
+  if (!unacknowledged(rank)) return;
+  ++peer.tries;
   // The oldest chunk goes along: most likely it is what was lost.
-  if (unacked) resend_missing(rank, false);
-  // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
-  // lost. If it died, its neighbours on the ring say so.
-  const bool needed = awaited(rank) || post_waits_;
+  resend_missing(rank, false);
   // It answers, but full packets may not get there from this source port.
   if (peer.vain_answers >= kVainBeforeSource && is_lacking(rank)) {
     LinkEnd& end = links_.end(rank);
@@ -96,14 +104,19 @@ void Direct::inquire(std::uint16_t rank, bool unacked, TimeNs now) noexcept {
   }
   // The op may be done here: it is there that it never will be.
   if (is_in_vain(rank)) {
-    links_.found_in_vain(rank, links_.polled() - peer.news_at);
+    const TimeNs for_ns = links_.polled() - peer.news_at;
+    links_.found_in_vain(rank, for_ns, InVain::kAcknowledgement);
   }
-  if (!links_.is_silent(rank)) return;
-  if (needed) {
+}
+
+void Direct::on_silent(std::uint16_t rank, TimeNs now) noexcept {
+  // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
+  // lost. If it died, its neighbours on the ring say so.
+  if (awaited(rank) || post_waits_) {
     links_.found_silent(rank);
   } else if (leaving_) {
     // All is done here: it is gone, or its neighbours miss it.
-    acknowledge(rank, ops_.posted());
+    acknowledge(rank, ops_.posted(), now);
   }
 }
 
@@ -121,15 +134,6 @@ bool Direct::is_lacking(std::uint16_t rank) const noexcept {
   return op != nullptr && unacknowledged(rank) && op->op_seq <= peer.entered;
 }
 
-std::optional<std::uint16_t> Direct::least_heard() const noexcept {
-  std::optional<std::uint16_t> least;
-  for (const std::uint16_t rank : watched_) {
-    if (links_.quiet(rank) <= (least ? links_.quiet(*least) : 0)) continue;
-    if (unacknowledged(rank) || awaited(rank)) least = rank;
-  }
-  return least;
-}
-
 std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexcept {
   std::optional<Missing> found;
   const DirectOp* op = scratch_.first_above(op_seq - 1);
@@ -141,11 +145,6 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
     if (!found) found = Missing{rank, posted};
   }
   return found;
-}
-
-void Direct::probe_at_once(std::uint16_t rank) noexcept {
-  peers_[rank].quiet_since = 0;
-  watch(rank, 0);
 }
 
 bool Direct::run(TimeNs now, Outbox& out) noexcept {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/links/peer_links.h"
 
+#include "base/require.h"
+
 namespace gradwire::collective {
 
 PeerLinks::PeerLinks(const ShardConfig& config, const PeerEnds& ends)
@@ -9,12 +11,103 @@ PeerLinks::PeerLinks(const ShardConfig& config, const PeerEnds& ends)
   awaited_.reserve(config.all_ranks());
 }
 
-void PeerLinks::await(std::uint16_t rank, TimeNs now) noexcept {
+void PeerLinks::add(PeerUser& user) noexcept {
+  require(user_count_ < kUsersMax, "there is a place for each user of the links");
+  users_[user_count_++] = &user;
+}
+
+bool PeerLinks::is_awaited(std::uint16_t rank, const PeerUser* but) const noexcept {
+  for (std::size_t i = 0; i < user_count_; ++i) {
+    if (users_[i] != but && users_[i]->waits_for(rank)) return true;
+  }
+  return false;
+}
+
+void PeerLinks::begin_wait(std::uint16_t rank, const PeerUser& user, TimeNs now) noexcept {
   Peer& peer = peers_[rank];
-  peer.next_ask = first_ask(now);
+  if (is_awaited(rank, &user)) {
+    require(peer.listed, "whoever is awaited is asked when it is due");
+    return;
+  }
+  peer.heard_at = polled_;
+  peer.unanswered = 0;
+  peer.at_once = false;
+  peer.next_ask = now + first_interval();
+  next_due_ = std::min(next_due_, peer.next_ask);
+  due_after_sweep_ = std::min(due_after_sweep_, peer.next_ask);
   if (peer.listed) return;
   peer.listed = true;
   awaited_.push_back(rank);
+}
+
+bool PeerLinks::look(TimeNs now) noexcept {
+  if (now < next_due_) return false;
+  if (sweep_left_ == 0) {
+    sweep_left_ = awaited_.size();
+    due_after_sweep_ = kNever;
+  }
+  // From the back, so that who takes the place of one that goes was looked at, or is new:
+  // begin_wait() has seen when that one is due.
+  for (std::uint32_t looks = 0; sweep_left_ > 0; ++looks) {
+    if (looks == kLooksInRound) {
+      next_due_ = now;
+      return true;
+    }
+    const std::size_t i = sweep_left_ - 1;
+    const std::uint16_t rank = awaited_[i];
+    Peer& peer = peers_[rank];
+    if (!is_awaited(rank, nullptr)) {
+      peer.listed = false;
+      awaited_[i] = awaited_.back();
+      awaited_.pop_back();
+    } else {
+      if (now >= peer.next_ask && !may_ask(now)) {
+        next_due_ = asks_since_ + timeouts_.ping_interval_ns;
+        return true;
+      }
+      if (now >= peer.next_ask) ask_if_due(rank, now);
+      due_after_sweep_ = std::min(due_after_sweep_, peer.next_ask);
+    }
+    --sweep_left_;
+  }
+  next_due_ = due_after_sweep_;
+  return true;
+}
+
+void PeerLinks::ask_if_due(std::uint16_t rank, TimeNs now) noexcept {
+  Peer& peer = peers_[rank];
+  const TimeNs until = until_late(rank);
+  peer.next_ask =
+      now + (until > 0 ? std::min(until, first_interval()) : timeouts_.silence_ns / kAsksInLimit);
+  const bool at_once = std::exchange(peer.at_once, false);
+  if (quiet(rank) < first_interval() && !at_once) return;
+  const bool silent = is_silent(rank);
+  std::size_t asks = user_count_;
+  for (std::size_t i = 0; i < user_count_; ++i) {
+    const std::size_t user = (peer.turn + i) % user_count_;
+    if (!users_[user]->waits_for(rank)) continue;
+    if (silent) users_[user]->on_silent(rank, now);
+    if (asks == user_count_) asks = user;
+  }
+  ++asks_;
+  peer.turn = static_cast<std::uint8_t>(asks + 1);
+  users_[asks]->ask(rank, now);
+}
+
+void PeerLinks::ask_at_once(std::uint16_t rank) noexcept {
+  Peer& peer = peers_[rank];
+  if (!peer.listed) return;
+  peer.at_once = true;
+  peer.next_ask = next_due_ = due_after_sweep_ = 0;
+}
+
+std::optional<std::uint16_t> PeerLinks::least_heard(const PeerUser& user) const noexcept {
+  std::optional<std::uint16_t> least;
+  for (const std::uint16_t rank : awaited_) {
+    if (least && quiet(rank) <= quiet(*least)) continue;
+    if (user.waits_for(rank)) least = rank;
+  }
+  return least;
 }
 
 TimeNs PeerLinks::repeated_after(std::uint16_t rank, std::uint32_t tries,
@@ -29,6 +122,8 @@ TimeNs PeerLinks::repeated_after(std::uint16_t rank, std::uint32_t tries,
 void PeerLinks::drop_all() noexcept {
   for (const std::uint16_t rank : awaited_) peers_[rank].listed = false;
   awaited_.clear();
+  sweep_left_ = 0;
+  next_due_ = kNever;
   silent_.reset();
 }
 

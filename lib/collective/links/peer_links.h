@@ -2,14 +2,15 @@
 /// @file
 /// What any two ranks of a group need of each other off the ring, whatever goes between them:
 /// whether the other rank is there, when it is asked, and how long a packet takes there and back.
-/// Direct ops and transfers say of whom they await something, and what a question to it is.
+/// Direct ops and transfers use it (PeerUser): they say of whom they await something, send
+/// questions, and repeat what was lost.
 ///
 /// Time is counted in two ways. `now` is the lane's clock. Polled time is the sum of the rounds in
 /// which the lane polled: while a host stands still, nobody else is silent.
 ///
-/// Rules (doc/protocol.md, Silence):
+/// Rules (doc/protocol.md, Ranks off the ring):
 ///   1. A rank's silence counts from the moment when it was heard last or, if that is later, when
-///      the wait for it began.
+///      the wait for it began. A wait begins when the first user awaits the rank.
 ///   2. Whatever comes from a rank ends its silence, and answers all questions that went there.
 ///   3. A rank that is awaited is asked: seldom at first, since all who wait for others ask, and
 ///      slow ports would carry nothing else. In the last half of the limit it is asked kAsksInLimit
@@ -18,18 +19,20 @@
 ///      no answer. If a fifth of the questions and a fifth of the answers is lost, all of them are
 ///      lost once in 10^7 times. A rank that was never heard may not have been started yet: its
 ///      limit is longer by what is left of the formation limit.
-///   5. All ranks together are asked kAsksMax times in a ping interval at most. The next look
-///      begins where one had to stop, so every rank gets its turn.
-///   6. What was not answered is repeated after a probe timeout (RFC 9002) that doubles.
+///   5. All ranks together are asked kAsksMax times in a ping interval at most. The next look goes
+///      on where one had to stop, so every rank gets its turn. A look is at kLooksInRound ranks.
+///   6. If several users await a rank they ask it by turns: packets of one kind may all get lost.
+///   7. What was not answered is repeated after a probe timeout (RFC 9002) that doubles.
 ///
 /// So nobody waits for ever: whoever is awaited is asked (3, 5) until it answers (2) or is silent
 /// (4), and the shard ends the group if a rank is silent. What answers but does not bring what is
-/// awaited is for direct ops and transfers to judge.
+/// awaited is for the users to judge.
 ///
 /// One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -46,12 +49,29 @@ namespace gradwire::collective {
 /// So many questions must go unanswered before a rank counts as silent, or be answered in vain.
 inline constexpr std::uint32_t kUnansweredMin = 16;
 
-/// A rank that is silent, or that answers but does not bring what is awaited of it.
+/// Who awaits something of other ranks.
+class PeerUser {
+ public:
+  /// Whether something of the rank is missing, or is to be acknowledged by it.
+  [[nodiscard]] virtual bool waits_for(std::uint16_t rank) const noexcept = 0;
+  /// A question to a rank for which it waits goes soon: PeerLinks::asked() when it does.
+  virtual void ask(std::uint16_t rank, TimeNs now) noexcept = 0;
+  /// A rank for which it waits is silent: PeerLinks::found_silent() if that ends the group.
+  virtual void on_silent(std::uint16_t rank, TimeNs now) noexcept = 0;
+
+ protected:
+  ~PeerUser() = default;
+};
+
+/// What a rank that answers does not bring, however often it is asked.
+enum class InVain : std::uint8_t { kNothing, kAcknowledgement, kPiece };
+
+/// A rank because of which the group ends.
 struct PeerSilence {
   std::uint16_t rank = 0;
   TimeNs for_ns = 0;
   bool never_heard = false;
-  bool in_vain = false;  ///< it answers
+  InVain in_vain = InVain::kNothing;  ///< else it answers
 };
 
 class PeerLinks {
@@ -61,8 +81,19 @@ class PeerLinks {
   /// Until the last half of the limit a rank is asked so often in a silence limit.
   static constexpr TimeNs kAsksFirst = 5;
 
+  /// In a round it looks at so many ranks.
+  static constexpr std::uint32_t kLooksInRound = 256;
+  /// Who may use it: direct ops, transfers.
+  static constexpr std::size_t kUsersMax = 2;
+
   /// @param ends  of the same ranks; both parameters outlive this.
   PeerLinks(const ShardConfig& config, const PeerEnds& ends);
+  // Its users refer to it.
+  PeerLinks(const PeerLinks&) = delete;
+  PeerLinks& operator=(const PeerLinks&) = delete;
+
+  /// Before anything is awaited; the user stays as long as this is used.
+  void add(PeerUser& user) noexcept;
 
   [[nodiscard]] LinkEnd& end(std::uint16_t rank) const noexcept { return ends_.of(rank); }
   [[nodiscard]] const PeerEnds& ends() const noexcept { return ends_; }
@@ -70,16 +101,17 @@ class PeerLinks {
   // Hearing.
   void count(TimeNs round) noexcept { polled_ += round; }
   [[nodiscard]] TimeNs polled() const noexcept { return polled_; }
+  /// A packet of one of the users' types came.
+  void came(const wire::CommonHeader& header) noexcept {
+    hear(header.from_rank);
+    ends_.note(header.from_rank, header.packet_number);
+  }
+  /// It is there: it came otherwise.
   void hear(std::uint16_t rank) noexcept {
     Peer& peer = peers_[rank];
     peer.ever_heard = true;
     peer.heard_at = polled_;
     peer.unanswered = 0;
-  }
-  /// Nothing was awaited of the rank, and now something is.
-  void begin_wait(std::uint16_t rank) noexcept {
-    peers_[rank].heard_at = polled_;
-    peers_[rank].unanswered = 0;
   }
   /// For how long nothing came from there, in polled time.
   [[nodiscard]] TimeNs quiet(std::uint16_t rank) const noexcept {
@@ -104,13 +136,13 @@ class PeerLinks {
     return peers_[rank].unanswered >= kUnansweredMin && quiet(rank) >= limit(rank);
   }
   void found_silent(std::uint16_t rank) noexcept {
-    silent_ = PeerSilence{rank, quiet(rank), !ever_heard(rank), false};
+    find({rank, quiet(rank), !ever_heard(rank), InVain::kNothing});
   }
   /// @param for_ns  that nothing came of what is awaited.
-  void found_in_vain(std::uint16_t rank, TimeNs for_ns) noexcept {
-    silent_ = PeerSilence{rank, for_ns, false, true};
+  void found_in_vain(std::uint16_t rank, TimeNs for_ns, InVain what) noexcept {
+    find({rank, for_ns, false, what});
   }
-  /// Once, whoever was found last.
+  /// Once, whoever was silent for the longest time of those that were found since.
   [[nodiscard]] std::optional<PeerSilence> take_silent() noexcept {
     return std::exchange(silent_, std::nullopt);
   }
@@ -132,22 +164,21 @@ class PeerLinks {
   }
   /// It will be.
   void count_ask() noexcept { ++asks_; }
-  /// How often a rank is asked in the last half of its limit.
-  [[nodiscard]] TimeNs late_interval() const noexcept {
-    return timeouts_.silence_ns / kAsksInLimit;
-  }
 
-  // Ranks that are asked by rule 3 without further ado.
-  /// The rank is awaited from now on.
-  void await(std::uint16_t rank, TimeNs now) noexcept;
-  /// Asks whoever is due.
-  /// @param is_awaited  (rank): whether it still is.
-  /// @param ask         (rank): sends a question there, soon.
-  /// @return when the next one is due; kNever if none is awaited.
-  template <class IsAwaited, class Ask>
-  TimeNs look_at_awaited(TimeNs now, IsAwaited&& is_awaited, Ask&& ask) noexcept;
-  /// When a rank that is awaited from now on is due.
-  [[nodiscard]] TimeNs first_ask(TimeNs now) const noexcept { return now + first_interval(); }
+  // Waiting.
+  /// The user, which did not wait for the rank, is about to.
+  void begin_wait(std::uint16_t rank, const PeerUser& user, TimeNs now) noexcept;
+  /// Whether it is asked when it is due.
+  [[nodiscard]] bool is_listed(std::uint16_t rank) const noexcept { return peers_[rank].listed; }
+  /// Asks whoever is due. @return whether somebody may have been.
+  bool look(TimeNs now) noexcept;
+  /// Packets go to the rank another way from now on: if it is awaited, the next look asks it.
+  void ask_at_once(std::uint16_t rank) noexcept;
+  /// When look() has something to do; kNever if nobody is awaited.
+  [[nodiscard]] TimeNs deadline() const noexcept { return next_due_; }
+  /// Of those for which the user waits the one that was heard the longest time ago.
+  [[nodiscard]] std::optional<std::uint16_t> least_heard(const PeerUser& user) const noexcept;
+  /// The group ended here.
   void drop_all() noexcept;
 
   // Round-trip times.
@@ -185,6 +216,8 @@ class PeerLinks {
     std::uint32_t unanswered = 0;
     bool ever_heard = false;
     bool listed = false;      ///< in awaited_
+    bool at_once = false;     ///< it is asked though it was heard lately
+    std::uint8_t turn = 0;    ///< user that asks next, if it waits
     TimeNs next_ask = 0;      ///< if listed
     std::uint64_t timed = 0;  ///< number of a packet whose echo tells the time; 0: none
     TimeNs timed_at = 0;
@@ -192,50 +225,27 @@ class PeerLinks {
   };
 
   [[nodiscard]] TimeNs first_interval() const noexcept { return timeouts_.silence_ns / kAsksFirst; }
+  /// @param but  a user that is not looked at, or none.
+  [[nodiscard]] bool is_awaited(std::uint16_t rank, const PeerUser* but) const noexcept;
+  void ask_if_due(std::uint16_t rank, TimeNs now) noexcept;
+  void find(const PeerSilence& silent) noexcept {
+    if (!silent_ || silent.for_ns > silent_->for_ns) silent_ = silent;
+  }
 
   const ShardTimeouts& timeouts_;
   const transport::SenderConfig& sender_;
   const PeerEnds& ends_;
+  std::array<PeerUser*, kUsersMax> users_{};
+  std::size_t user_count_ = 0;
   std::vector<Peer> peers_;             ///< [all_ranks()]; of this rank nothing
   std::vector<std::uint16_t> awaited_;  ///< and some that are not any more
-  std::size_t ask_from_ = 0;            ///< in awaited_: where the last look ended
+  std::size_t sweep_left_ = 0;          ///< of awaited_, from the front: not looked at yet
+  TimeNs due_after_sweep_ = kNever;     ///< when the first is due of those that were looked at
+  TimeNs next_due_ = kNever;
   TimeNs polled_ = 0;
   TimeNs asks_since_ = 0;  ///< that they are counted
   std::uint32_t asks_ = 0;
   std::optional<PeerSilence> silent_;
 };
-
-template <class IsAwaited, class Ask>
-TimeNs PeerLinks::look_at_awaited(TimeNs now, IsAwaited&& is_awaited, Ask&& ask) noexcept {
-  std::erase_if(awaited_, [&](std::uint16_t rank) {
-    peers_[rank].listed = is_awaited(rank);
-    return !peers_[rank].listed;
-  });
-  TimeNs next = kNever;
-  if (awaited_.empty()) return next;
-  (void)may_ask(now);
-  const std::size_t from = ask_from_ % awaited_.size();
-  for (std::size_t i = 0; i < awaited_.size(); ++i) {
-    const std::size_t at = (from + i) % awaited_.size();
-    const std::uint16_t rank = awaited_[at];
-    Peer& peer = peers_[rank];
-    if (now >= peer.next_ask) {
-      if (!may_ask(now)) {
-        ask_from_ = at;
-        return std::min(next, asks_since_ + timeouts_.ping_interval_ns);
-      }
-      const TimeNs until = until_late(rank);
-      peer.next_ask = now + (until > 0 ? std::min(until, first_interval()) : late_interval());
-      if (is_silent(rank)) {
-        found_silent(rank);
-      } else if (quiet(rank) >= first_interval()) {
-        count_ask();
-        ask(rank);
-      }
-    }
-    next = std::min(next, peer.next_ask);
-  }
-  return next;
-}
 
 }  // namespace gradwire::collective

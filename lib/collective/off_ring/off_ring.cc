@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/abort_detail.h"
+
 namespace gradwire::collective {
 
 using wire::Drop;
@@ -19,15 +21,16 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
       op_ends_(op_ends),
       stall_(stall),
       services_(services),
-      counters_(counters) {
+      counters_(counters),
+      links_(config, ends) {
   if (config.direct_bytes != 0 && config.nranks > 1) {
-    direct_.emplace(config, ends, buffers, ops, folds, counters);
+    direct_.emplace(config, links_, buffers, ops, folds, counters);
   }
   if (told) {
     require(direct_.has_value(), "a rank without members has direct ops");
     told_.emplace(config, group, *direct_, ops, services);
   } else if (config.pairs_max != 0) {
-    transfers_.emplace(config, ends, buffers, counters.transfers);
+    transfers_.emplace(config, links_, buffers, counters.transfers);
   }
 }
 
@@ -43,35 +46,26 @@ Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexc
   // Whatever came from a rank, it lives: a slow port may have had no room for the other kind.
   const std::uint16_t rank = packet.common.from_rank;
   neighbors_.heard_from(rank);
-  if (!wire::is_of_transfer(packet.common.type)) {
-    if (transfers_ && rank < config_.nranks) transfers_->links().hear(rank);
-    return receive_direct(packet, ecn_ce, now);
-  }
-  if (direct_) direct_->links().hear(rank);
+  links_.came(packet.common);
+  if (!wire::is_of_transfer(packet.common.type)) return receive_direct(packet, ecn_ce, now);
   const Drop drop = transfers_->receive(packet, ecn_ce, now);
   judge_transfers(now);
   return drop;
 }
 
-void OffRing::on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept {
-  if (direct_) direct_->on_left(rank, completed_op_seq);
+void OffRing::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept {
+  if (direct_) direct_->on_left(rank, completed_op_seq, now);
 }
 
-void OffRing::probe_at_once(std::uint16_t rank) noexcept {
-  if (direct_) direct_->probe_at_once(rank);
-}
+void OffRing::probe_at_once(std::uint16_t rank) noexcept { links_.ask_at_once(rank); }
 
 void OffRing::refill() noexcept {
   if (direct_) direct_->refill();
 }
 
-void OffRing::count(TimeNs round) noexcept {
-  if (direct_) direct_->count(round);
-  if (transfers_) transfers_->count(round);
-}
-
 bool OffRing::run(TimeNs now, Outbox& out) noexcept {
-  bool worked = false;
+  bool worked = live() && links_.look(now);
+  if (worked) judge_silence(now);
   // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
   // A round in which there is no room is nobody's turn.
   if (transfers_ && direct_went_ && transfers_->waits_for_room()) {
@@ -93,25 +87,67 @@ bool OffRing::run_last(TimeNs now, Outbox& out) noexcept {
   return transfers_ && live() && run_transfers(now, out);
 }
 
-std::optional<AbortReason> OffRing::judge(PeerLinks& links, const PeerSilence& silent) noexcept {
-  if (!silent.in_vain && neighbors_.judges_silence_of(silent.rank)) {
-    links.hear(silent.rank);
-    return {};
+bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
+  const bool worked = direct_->run(now, out);
+  judge_silence(now);
+  return worked;
+}
+
+bool OffRing::run_transfers(TimeNs now, Outbox& out) noexcept {
+  const bool worked = transfers_->run(now, out);
+  judge_silence(now);
+  return worked;
+}
+
+void OffRing::judge_silence(TimeNs now) noexcept {
+  const auto silent = links_.take_silent();
+  if (!silent) return;
+  if (silent->in_vain == InVain::kNothing && neighbors_.judges_silence_of(silent->rank)) {
+    links_.hear(silent->rank);
+    return;
   }
   AbortReason reason{.code = AbortCode::kSilence,
-                     .culprit_rank = silent.rank,
+                     .culprit_rank = silent->rank,
                      .reporter_rank = config_.rank,
-                     .duration_ns = static_cast<std::uint64_t>(silent.for_ns)};
-  if (silent.never_heard) {
+                     .op_seq = ops_.oldest_unfinished(),
+                     .duration_ns = static_cast<std::uint64_t>(silent->for_ns)};
+  tell_of_silence(reason, *silent);
+  services_.abort(reason, now);
+}
+
+void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) const noexcept {
+  switch (silent.in_vain) {
+    case InVain::kAcknowledgement:
+      return reason.set_detail(
+          "it answers, but what it lacks was sent again and again and never came there: the MTU of "
+          "the path may be below that of the ring's");
+    case InVain::kPiece: {
+      const Transfers::Lacking& lacking = transfers_->lacking();
+      reason.op_seq = 0;
+      return format_detail(
+          reason,
+          "transfer {} of process {} to process {}: it answers, but chunks that were pulled "
+          "again and again never came: the MTU of the path may be below that of the ring's",
+          lacking.sequence, lacking.pair.source, lacking.pair.destination);
+    }
+    case InVain::kNothing:
+      break;
+  }
+  if (neighbors_.rank_has_left(silent.rank)) {
+    // Its leave limit was over, or this rank stood still for so long that it was given up.
+    reason.code = AbortCode::kPeerLeft;
+    reason.set_detail(
+        "it left before this rank had got all that it gives to the op, and nothing came from it "
+        "since");
+  } else if (silent.never_heard) {
     reason.set_detail("nothing ever came from it, though the ring has formed");
   }
-  return reason;
 }
 
 TimeNs OffRing::deadline(TimeNs now) const noexcept {
-  TimeNs earliest = kNever;
-  if (!live()) return earliest;
-  if (direct_) earliest = direct_->deadline(now);
+  if (!live()) return kNever;
+  TimeNs earliest = links_.deadline();
+  if (direct_) earliest = std::min(earliest, direct_->deadline(now));
   if (transfers_) earliest = std::min(earliest, transfers_->deadline(now));
   return earliest;
 }
@@ -120,10 +156,10 @@ void OffRing::fill(ShardStatus& status) const noexcept {
   if (transfers_ && live()) status.transfer = transfers_->oldest();
   if (!direct_) return;
   status.scratch_bytes = direct_->scratch_bytes();
-  if (const auto least = direct_->least_heard()) {
+  if (const auto least = links_.least_heard(*direct_)) {
     status.least_heard_rank = *least;
-    status.least_heard_ns = direct_->links().quiet(*least);
-    status.least_heard_unanswered = direct_->links().unanswered(*least);
+    status.least_heard_ns = links_.quiet(*least);
+    status.least_heard_unanswered = links_.unanswered(*least);
     status.least_heard_ip = ends_.sends_to(*least);
   }
   if (const auto missing = direct_->missing(ops_.done() + 1)) {
@@ -138,6 +174,7 @@ void OffRing::leave() noexcept {
 }
 
 void OffRing::drop_all() noexcept {
+  links_.drop_all();
   if (direct_) direct_->drop_all();
   if (transfers_) transfers_->drop_all();
 }

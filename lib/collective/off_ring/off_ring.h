@@ -77,7 +77,7 @@ class OffRing {
   [[nodiscard, gnu::noinline]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce,
                                                   TimeNs now) noexcept;
   /// The rank said bye: it has all that it needs of ops up to that one.
-  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq) noexcept;
+  void on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept;
   /// The way to the rank has changed.
   void probe_at_once(std::uint16_t rank) noexcept;
 
@@ -88,7 +88,7 @@ class OffRing {
   void refill() noexcept;
 
   // Time.
-  void count(TimeNs round) noexcept;
+  void count(TimeNs round) noexcept { links_.count(round); }
   /// Once a round, before what goes round the ring. @return whether it did anything.
   bool run(TimeNs now, Outbox& out) noexcept;
   /// After the ring, whose room comes first.
@@ -103,9 +103,11 @@ class OffRing {
 
  private:
   [[nodiscard]] bool live() const noexcept { return group_.live(); }
-  /// Why the group ends if the rank is silent; none if its neighbors on the ring judge that.
-  [[nodiscard]] std::optional<AbortReason> judge(PeerLinks& links,
-                                                 const PeerSilence& silent) noexcept;
+  bool run_direct(TimeNs now, Outbox& out) noexcept;
+  bool run_transfers(TimeNs now, Outbox& out) noexcept;
+  /// Ends the group if a rank was found silent, unless its neighbors on the ring judge that.
+  void judge_silence(TimeNs now) noexcept;
+  void tell_of_silence(AbortReason& reason, const PeerSilence& silent) const noexcept;
 
   // off_ring_direct.cc: if there are direct ops
   void start(Op& op, TimeNs now) noexcept;
@@ -121,10 +123,8 @@ class OffRing {
                                              std::optional<std::uint32_t> crc, TimeNs now) noexcept;
   void report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
                        const OpCall& theirs, TimeNs now) noexcept;
-  bool run_direct(TimeNs now, Outbox& out) noexcept;
 
   // off_ring_transfers.cc: if there are transfers
-  bool run_transfers(TimeNs now, Outbox& out) noexcept;
   /// Ends the group if the ends of a transfer differ.
   void judge_transfers(TimeNs now) noexcept;
 
@@ -137,6 +137,7 @@ class OffRing {
   StallWatch& stall_;
   ShardServices& services_;
   ShardCounters& counters_;
+  PeerLinks links_;
   std::optional<Direct> direct_;        ///< none: no op is direct
   std::optional<Transfers> transfers_;  ///< none: there are none
   std::optional<ToldOps> told_;         ///< of a rank without members

@@ -120,26 +120,4 @@ void OffRing::report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const Op
   services_.abort(mismatch_of(config_, op_seq, {rank, theirs}, {here, ours}, rank), now);
 }
 
-bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
-  const bool worked = direct_->run(now, out);
-  const auto silent = direct_->links().take_silent();
-  if (!silent) return worked;
-  auto reason = judge(direct_->links(), *silent);
-  if (!reason) return worked;
-  reason->op_seq = ops_.oldest_unfinished();
-  if (silent->in_vain) {
-    reason->set_detail(
-        "it answers, but what it lacks was sent again and again and never came there: the MTU of "
-        "the path may be below that of the ring's");
-  } else if (neighbors_.rank_has_left(silent->rank)) {
-    // Its leave limit was over, or this rank stood still for so long that it was given up.
-    reason->code = AbortCode::kPeerLeft;
-    reason->set_detail(
-        "it left before this rank had got all that it gives to the op, and nothing came from it "
-        "since");
-  }
-  services_.abort(*reason, now);
-  return true;
-}
-
 }  // namespace gradwire::collective

@@ -34,22 +34,4 @@ void OffRing::judge_transfers(TimeNs now) noexcept {
   services_.abort(reason, now);
 }
 
-bool OffRing::run_transfers(TimeNs now, Outbox& out) noexcept {
-  const bool worked = transfers_->run(now, out);
-  const auto silent = transfers_->links().take_silent();
-  if (!silent) return worked;
-  auto reason = judge(transfers_->links(), *silent);
-  if (!reason) return worked;
-  if (silent->in_vain) {
-    const Transfers::InVain& in_vain = transfers_->in_vain();
-    format_detail(
-        *reason,
-        "transfer {} of process {} to process {}: it answers, but chunks that were pulled "
-        "again and again never came: the MTU of the path may be below that of the ring's",
-        in_vain.sequence, in_vain.pair.source, in_vain.pair.destination);
-  }
-  services_.abort(*reason, now);
-  return true;
-}
-
 }  // namespace gradwire::collective

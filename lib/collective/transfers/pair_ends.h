@@ -50,9 +50,7 @@ struct OutPair {
   std::uint32_t first = 0;        ///< all below it have come there
   std::uint64_t wanted = 0;       ///< to be sent
   std::uint32_t first_offer = 0;  ///< low half of the number of its first packet, if offered
-  std::uint32_t timed = 0;  ///< low half of that of an offer whose echo tells the RTT; 0: none
-  TimeNs timed_at = 0;
-  bool posted_there = false;  ///< the destination said so
+  bool posted_there = false;      ///< the destination said so
   PairOrder order;
   PairTimer timer;
 };

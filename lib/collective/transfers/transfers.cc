@@ -17,10 +17,10 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 
 }  // namespace
 
-Transfers::Transfers(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
+Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
                      TransferCounters& counters)
     : config_(config),
-      links_(config, ends),
+      links_(links),
       buffers_(buffers),
       processes_(config.processes()),
       counters_(counters),
@@ -35,6 +35,7 @@ Transfers::Transfers(const ShardConfig& config, const PeerEnds& ends, const Pack
       here_(config.pairs_max),
       queue_(std::size_t{config.pairs_max} * 2),
       sending_(config.pairs_max) {
+  links_.add(*this);
   turns_.reserve(kTurns);
   watched_.reserve(std::size_t{config.pairs_max} * 2);
 }
@@ -140,12 +141,12 @@ void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
   newest_ = item;
   Peer& peer = peers_[rank];
   ++unfinished_;
-  if (++peer.unfinished > 1 || rank == config_.rank) return;
-  links_.begin_wait(rank);
+  const bool waited = peer.unfinished > 0 || rank == config_.rank;
+  if (!waited) links_.begin_wait(rank, *this, now);
+  ++peer.unfinished;
+  if (waited) return;
   peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
   peer.pair_goes_out = goes_out;
-  links_.await(rank, now);
-  next_due_ = std::min(next_due_, links_.first_ask(now));
 }
 
 void Transfers::end(std::uint32_t item) noexcept {
@@ -249,7 +250,6 @@ void Transfers::drop_all() noexcept {
   turns_.clear();
   watched_.clear();
   sweep_left_ = 0;
-  links_.drop_all();
   next_due_ = kNever;
 }
 

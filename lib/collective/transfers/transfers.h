@@ -36,14 +36,13 @@
 
 namespace gradwire::collective {
 
-class Transfers {
+class Transfers final : public PeerUser {
  public:
   /// Pairs from which chunks are pulled at a time.
   static constexpr std::size_t kTurns = 4;
 
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
-  /// @param ends    empty in a group of one rank.
-  Transfers(const ShardConfig& config, const PeerEnds& ends, const PacketBuffers& buffers,
+  Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
             TransferCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
@@ -56,14 +55,18 @@ class Transfers {
   [[nodiscard]] bool unfinished_with(std::uint16_t rank) const noexcept {
     return peers_[rank].unfinished > 0;
   }
+  // What the links ask.
+  [[nodiscard]] bool waits_for(std::uint16_t rank) const noexcept override {
+    return rank < peers_.size() && unfinished_with(rank);
+  }
+  void ask(std::uint16_t rank, TimeNs now) noexcept override;
+  void on_silent(std::uint16_t rank, TimeNs) noexcept override { links_.found_silent(rank); }
   /// Whether nobody else needs anything of this rank either.
   [[nodiscard]] bool idle() const noexcept { return unfinished_ == 0 && owed_ == 0; }
 
   /// One of the three types came, of a peer: see PeerEnds::source_of().
   [[nodiscard]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
 
-  /// Polled time, by which silence is counted.
-  void count(TimeNs round) noexcept { links_.count(round); }
   /// @return whether something was sent or copied, or was due.
   bool run(TimeNs now, Outbox& out) noexcept;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
@@ -72,14 +75,13 @@ class Transfers {
   void drop_all() noexcept;
 
   // After post(), receive() and run(): what ends the group.
-  [[nodiscard]] PeerLinks& links() noexcept { return links_; }
   /// Of a rank that answers in vain: of this transfer, of which chunks were pulled all the time,
   /// nothing came.
-  struct InVain {
+  struct Lacking {
     wire::ProcessPair pair;
     std::uint64_t sequence = 0;
   };
-  [[nodiscard]] const InVain& in_vain() const noexcept { return in_vain_; }
+  [[nodiscard]] const Lacking& lacking() const noexcept { return lacking_; }
   struct Mismatch {
     wire::ProcessPair pair;
     std::uint16_t rank = 0;  ///< of the other end
@@ -164,7 +166,6 @@ class Transfers {
   void look_at_watched(TimeNs now) noexcept;
   [[nodiscard]] bool look_at(OutPair& out, TimeNs now) noexcept;
   [[nodiscard]] bool look_at(InPair& in, TimeNs now) noexcept;
-  void ask(std::uint16_t rank, TimeNs now) noexcept;
   [[nodiscard]] Sent send(OutPair& pair, TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] Sent send(InPair& pair, TimeNs now, Outbox& out) noexcept;
   [[nodiscard]] Sent send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept;
@@ -177,7 +178,7 @@ class Transfers {
   [[nodiscard]] static wire::OfferHeader offer_of(const OutPair& pair) noexcept;
 
   const ShardConfig& config_;
-  PeerLinks links_;
+  PeerLinks& links_;
   const PacketBuffers& buffers_;
   const GroupProcesses processes_;
   TransferCounters& counters_;
@@ -205,7 +206,7 @@ class Transfers {
   TimeNs due_after_sweep_ = kNever;   ///< when the first is due of those that were looked at
   bool word_was_last_ = false;        ///< of what was sent, and no piece
   std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
-  InVain in_vain_;
+  Lacking lacking_;
   std::optional<Mismatch> mismatch_;
 };
 

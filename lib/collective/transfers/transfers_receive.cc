@@ -23,7 +23,6 @@ constexpr std::uint32_t kOvertaken = 3;
 }  // namespace
 
 Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
-  links_.ends().note(packet.common.from_rank, packet.common.packet_number);
   const bool again = packet.common.type == PacketType::kOffer  ? packet.offer.again
                      : packet.common.type == PacketType::kPull ? packet.pull.again
                                                                : false;
@@ -51,7 +50,6 @@ bool Transfers::is_of(const wire::ProcessPair& pair, std::uint16_t source_rank,
 Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   if (!is_of(packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
-  links_.hear(rank);
   InPair* in = ins_.enter(packet.offer.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   const Drop drop = hear_offer(*in, packet.offer, now);
@@ -89,7 +87,6 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
   const std::uint16_t rank = packet.common.from_rank;
   const wire::OfferHeader& piece = packet.offer;
   if (!is_of(piece.pair, rank, config_.rank)) return Drop::kBadChunk;
-  links_.hear(rank);
   InPair* in = ins_.enter(piece.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   if (const Drop drop = hear_offer(*in, piece, now); drop != Drop::kNone) return drop;
@@ -276,10 +273,12 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::PullHeader& pull = packet.pull;
   if (!is_of(pull.pair, config_.rank, rank)) return Drop::kBadChunk;
-  links_.hear(rank);
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
-  if (pull.echo != 0) (void)links_.end(rank).arrived(pull.echo);
+  if (pull.echo != 0) {
+    (void)links_.end(rank).arrived(pull.echo);
+    links_.echoed(rank, pull.echo, 0, now);
+  }
   if (pull.asks) {
     out->offer_wanted = true;
     queue(*out);
@@ -292,10 +291,6 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   const auto after_first_offer = static_cast<std::int32_t>(pull.echo - out->first_offer);
   if (pull.echo != 0 && out->offered && after_first_offer >= 0) {
     out->heard = true;
-    if (pull.echo == out->timed) {
-      links_.sample(rank, now - out->timed_at);
-      out->timed = 0;
-    }
   }
   if (pull.sequence < out->sequence) return Drop::kNone;
   out->posted_there = true;

@@ -83,8 +83,7 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   if (!pulls && !owes) return false;
   if (now < in.timer.due) return true;
   links_.end(in.rank).repeats(in.timer.tries, config_.timeouts, now);
-  if (owes && !pulls && in.timer.tries >= kUnansweredMin &&
-      links_.quiet(in.rank) >= config_.timeouts.silence_ns) {
+  if (owes && !pulls && links_.is_silent(in.rank)) {
     // The source is gone; what it sent is here.
     in.confirmed = in.owed;
     --owed_;
@@ -92,8 +91,8 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   }
   if (const TimeNs for_ns = links_.polled() - in.waits_since;
       pulls && in.timer.tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns) {
-    in_vain_ = {in.pair, in.sequence};
-    links_.found_in_vain(in.rank, for_ns);
+    lacking_ = {in.pair, in.sequence};
+    links_.found_in_vain(in.rank, for_ns, InVain::kPiece);
     return false;
   }
   if (pulls && !planted(PlantedBug::kPulledOnce)) {
@@ -131,10 +130,7 @@ void Transfers::look_at_watched(TimeNs now) noexcept {
     watched_[i] = watched_.back();
     watched_.pop_back();
   }
-  const TimeNs next_ask = links_.look_at_awaited(
-      now, [this](std::uint16_t rank) { return unfinished_with(rank); },
-      [&](std::uint16_t rank) { ask(rank, now); });
-  next_due_ = std::min(due_after_sweep_, next_ask);
+  next_due_ = due_after_sweep_;
 }
 
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
@@ -238,8 +234,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     if (!pair.offered) pair.first_offer = number;
     pair.offered = true;
     if (pair.asks) {
-      pair.timed = number;
-      pair.timed_at = now;
+      links_.time(pair.rank, common.packet_number, now);
       ++counters_.asks;
     }
     return wire::encode_offer(room, common, offer);

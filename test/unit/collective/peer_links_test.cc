@@ -3,7 +3,9 @@
 #include "collective/links/peer_links.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 using namespace gradwire;
@@ -28,9 +30,32 @@ ShardConfig asker_config(std::uint16_t nranks) {
   return config;
 }
 
+/// Awaits the ranks that a case names, of which it ends the wait when they are silent.
+struct Awaiting final : PeerUser {
+  bool waits_for(std::uint16_t rank) const noexcept override { return awaited.contains(rank); }
+  void ask(std::uint16_t rank, TimeNs) noexcept override {
+    links->asked(rank);
+    on_ask(rank);
+  }
+  void on_silent(std::uint16_t rank, TimeNs) noexcept override {
+    links->found_silent(rank);
+    ++silences[rank];
+  }
+
+  PeerLinks* links = nullptr;
+  std::set<std::uint16_t> awaited;
+  std::map<std::uint16_t, int> silences;
+  std::function<void(std::uint16_t)> on_ask = [](std::uint16_t) {};
+};
+
 /// Rank 0 of a group, whose lane polls each millisecond and asks whoever is due.
 struct Asker {
-  explicit Asker(std::uint16_t nranks) : config(asker_config(nranks)) {}
+  explicit Asker(std::uint16_t nranks) : config(asker_config(nranks)) {
+    for (Awaiting* one : {&user, &other}) {
+      one->links = &links;
+      links.add(*one);
+    }
+  }
 
   /// @param on_ask  (rank): a question goes there; it is counted as sent.
   template <class OnAsk>
@@ -38,24 +63,17 @@ struct Asker {
     for (const TimeNs end = now + ns; now < end;) {
       now += kPoll;
       links.count(kPoll);
-      if (now < next) continue;
-      next = links.look_at_awaited(
-          now, [this](std::uint16_t rank) { return awaited[rank]; },
-          [&](std::uint16_t rank) {
-            links.asked(rank);
-            on_ask(rank);
-          });
+      user.on_ask = on_ask;
+      (void)links.look(now);
       if (const auto found = links.take_silent()) {
         silent.push_back(*found);
-        awaited[found->rank] = false;
+        user.awaited.erase(found->rank);
       }
     }
   }
   void await(std::uint16_t rank) {
-    awaited[rank] = true;
-    links.begin_wait(rank);
-    links.await(rank, now);
-    next = std::min(next, links.first_ask(now));
+    links.begin_wait(rank, user, now);
+    user.awaited.insert(rank);
   }
 
   ShardConfig config;
@@ -63,10 +81,10 @@ struct Asker {
   Links ring;
   PeerEnds ends{config, ring, counters};
   PeerLinks links{config, ends};
-  std::map<std::uint16_t, bool> awaited;
+  Awaiting user;
+  Awaiting other;
   std::vector<PeerSilence> silent;
   TimeNs now = 0;
-  TimeNs next = kNever;
 };
 
 }  // namespace
@@ -79,12 +97,24 @@ TEST_CASE("a rank's silence counts in polled time, from when it was heard or its
   asker.links.count(5 * kPoll);
   CHECK(asker.links.quiet(1) == 5 * kPoll);
   CHECK(asker.links.quiet(2) == 12 * kPoll);
-  asker.links.begin_wait(1);
+  asker.await(1);
   CHECK(asker.links.quiet(1) == 0);
   CHECK(asker.links.ever_heard(1));
-  asker.links.begin_wait(2);
+  asker.await(2);
   CHECK(asker.links.quiet(2) == 0);
   CHECK_FALSE(asker.links.ever_heard(2));
+  // The wait of another user is no new one, and a wait that was over is.
+  asker.links.count(3 * kPoll);
+  asker.links.begin_wait(1, asker.other, asker.now);
+  asker.other.awaited.insert(1);
+  CHECK(asker.links.quiet(1) == 3 * kPoll);
+  asker.user.awaited.erase(1);
+  asker.await(1);
+  CHECK(asker.links.quiet(1) == 3 * kPoll);
+  asker.user.awaited.clear();
+  asker.other.awaited.clear();
+  asker.await(1);
+  CHECK(asker.links.quiet(1) == 0);
 }
 
 TEST_CASE("whatever comes from a rank ends its silence and answers all questions") {
@@ -117,7 +147,7 @@ TEST_CASE("a rank is asked seldom at first, and often in the last half of its li
   CHECK(asker.silent[0].rank == 1);
   CHECK(asker.silent[0].for_ns >= kSilent);
   CHECK_FALSE(asker.silent[0].never_heard);
-  CHECK_FALSE(asker.silent[0].in_vain);
+  CHECK(asker.silent[0].in_vain == InVain::kNothing);
 }
 
 TEST_CASE("a rank is silent if nothing came for its limit and enough questions have no answer") {
@@ -139,7 +169,7 @@ TEST_CASE("a rank is silent if nothing came for its limit and enough questions h
   SECTION("one that was never heard has what is left of the formation limit, too") {
     Asker other(2);
     other.links.count(kForms - 10);
-    other.links.begin_wait(1);
+    other.await(1);
     for (std::uint32_t i = 0; i < kUnansweredMin; ++i) other.links.asked(1);
     CHECK(other.links.limit(1) == kSilent + 10);
     other.links.count(kSilent + 9);
@@ -171,6 +201,62 @@ TEST_CASE("all ranks together are asked so often in a ping interval, and each ge
   CHECK(asked.size() == kRanks - 1);
   const TimeNs intervals = (kRanks - 1) / PeerLinks::kAsksMax + 1;
   CHECK(all_at <= kSilent / PeerLinks::kAsksFirst + (intervals + 1) * kPingNs);
+}
+
+TEST_CASE("a look is at a bounded number of ranks, and the next round goes on") {
+  constexpr std::uint16_t kRanks = 1000;
+  Asker asker(kRanks);
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) {
+    asker.links.hear(rank);
+    asker.await(rank);
+  }
+  asker.user.awaited.clear();
+  asker.now += kSilent;
+  std::uint32_t rounds = 0;
+  for (; asker.links.deadline() <= asker.now; ++rounds) {
+    REQUIRE(asker.links.look(asker.now));
+    std::uint32_t listed = 0;
+    for (std::uint16_t rank = 1; rank < kRanks; ++rank) listed += asker.links.is_listed(rank);
+    const std::uint32_t looked_at = (rounds + 1) * PeerLinks::kLooksInRound;
+    CHECK(listed == (looked_at < kRanks - 1 ? kRanks - 1 - looked_at : 0));
+  }
+  CHECK(rounds == (kRanks - 1 + PeerLinks::kLooksInRound - 1) / PeerLinks::kLooksInRound);
+  CHECK(asker.links.deadline() == kNever);
+}
+
+TEST_CASE("users that wait for a rank ask it by turns, and each hears of its silence") {
+  Asker asker(3);
+  asker.links.hear(1);
+  asker.await(1);
+  asker.links.begin_wait(1, asker.other, asker.now);
+  asker.other.awaited.insert(1);
+  int first = 0;
+  int second = 0;
+  asker.other.on_ask = [&](std::uint16_t) { ++second; };
+  asker.run(kSilent - 10 * kPoll, [&](std::uint16_t) { ++first; });
+  CHECK(first > 0);
+  CHECK(second >= first - 1);
+  CHECK(second <= first);
+  asker.user.awaited.clear();
+  second = 0;
+  asker.run(kSilent, [&](std::uint16_t) { ++first; });
+  CHECK(second > 0);
+  CHECK(asker.other.silences[1] > 0);
+  CHECK(asker.user.silences[1] == 0);
+}
+
+TEST_CASE("a rank to which packets go another way is asked at once, if it is awaited") {
+  Asker asker(3);
+  int asked = 0;
+  const auto note = [&](std::uint16_t rank) { asked += rank == 1 ? 1 : 100; };
+  asker.links.hear(1);
+  asker.await(1);
+  asker.links.ask_at_once(2);
+  asker.links.ask_at_once(1);
+  asker.run(kPoll, note);
+  CHECK(asked == 1);
+  asker.run(kSilent / PeerLinks::kAsksFirst / 2, note);
+  CHECK(asked == 1);
 }
 
 TEST_CASE("a packet is repeated after a probe timeout that doubles and has a bound") {
