@@ -3,9 +3,9 @@
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
 and files of at most 400 lines in code (but for those of a list), no word twice in a row in
 comments, texts and pages, no path of a developer's machine and no package registry's host anywhere,
-every package with its reason, every test in a meson.build, Debian's package with the version and
-the packages of the build. `house.py --self-test` shows that each rule fails on a text that breaks
-it."""
+one spelling of some words, every package with its reason, every test in a meson.build, Debian's
+package with the version and the packages of the build. `house.py --self-test` shows that
+each rule fails on a text that breaks it."""
 
 import argparse
 import pathlib
@@ -37,6 +37,9 @@ FORBIDDEN = re.compile(
     r"\b(?:deb\.debia[n]|pypi\.or[g]|pythonhoste[d]|security\.debia[n]|proxy\.golan[g])"
 )
 
+# One spelling of a word in code, texts and pages.
+SPELLINGS = {re.compile(r"neighbou[r]", re.I): "neighbor"}
+
 # A word twice in a row: the trace of a careless replacement.
 TWICE = re.compile(r"(?<![\w-])([a-z]+) \1(?![\w-])")
 TWICE_FINE = {"that", "had", "long", "build", "proc"}
@@ -60,6 +63,9 @@ def check(path, text, code):
         found = FORBIDDEN.search(line)
         if found:
             yield number, f"a path or host of one machine: {found.group(0)}"
+        for other, spelling in SPELLINGS.items():
+            if other.search(line):
+                yield number, f"another spelling of {spelling}"
         for twice in words_twice(path, line):
             yield number, f"a word twice in a row: {twice}"
         if code and len(line) > COLUMNS_MAX:
@@ -146,6 +152,7 @@ def self_test():
         (good + "x\n" * 400, False),
         (good + 't = "it failed failed"\n', False),
         (good + "// the the mbuf\n", False),
+        (good + "// a Neighbou" + "r\n", False),
         (good + "long long x = 1;  // as in RFC 1, that that names\n", True),
         (good + "std::mutex mutex;  // reduce reduce-scatter\n", True),
     ]

@@ -45,11 +45,11 @@ static_assert(sizeof(RdmaEndInfo) == 80);
 
 class RdmaLink : public RdmaWire {
  public:
-  /// How the neighbour of `end` reaches this rank; what the caller knows better stays 0.
+  /// How the neighbor of `end` reaches this rank; what the caller knows better stays 0.
   [[nodiscard]] virtual RdmaEndInfo info_of(RdmaEnd end) const = 0;
-  /// To the neighbour of which this is the info; afterwards the neighbour's writes are taken.
-  [[nodiscard]] virtual Result<void> accept(RdmaEnd end, const RdmaEndInfo& neighbour) = 0;
-  /// Once the neighbour takes writes too.
+  /// To the neighbor of which this is the info; afterwards the neighbor's writes are taken.
+  [[nodiscard]] virtual Result<void> accept(RdmaEnd end, const RdmaEndInfo& neighbor) = 0;
+  /// Once the neighbor takes writes too.
   [[nodiscard]] virtual Result<void> start(RdmaEnd end) = 0;
   /// In bytes, of one write.
   [[nodiscard]] virtual std::uint64_t largest_write() const noexcept = 0;
@@ -63,12 +63,12 @@ class RdmaLink : public RdmaWire {
 
 struct RdmaLinkOptions {
   RdmaOptions rdma;
-  std::span<std::byte> memory;  ///< registered: neighbours write to it, writes come from it
+  std::span<std::byte> memory;  ///< registered: neighbors write to it, writes come from it
   std::size_t ends = 1;         ///< queue pairs: 1 with two ranks, else 2
   std::uint32_t depth = 16;     ///< writes under way
   std::uint32_t words = 4;      ///< tell() under way besides
   /// Rank and connection of each end, which must outlive the link: a connection that ends is how a
-  /// neighbour's end is seen.
+  /// neighbor's end is seen.
   std::array<std::uint32_t, kRdmaEnds> ranks{};
   std::array<const TcpSocket*, kRdmaEnds> sockets{};
 };

@@ -177,7 +177,7 @@ Result<void> RdmaMover::idle(StreamOp* op) {
   if (now - *waits_since_ > std::chrono::duration<double>(wait_.timeout_s)) return too_late(op);
   if (now >= next_look_) {
     next_look_ = now + kLookEvery;
-    if (auto there = wire_.look_after_neighbours(); !there) {
+    if (auto there = wire_.look_after_neighbors(); !there) {
       return fail(there.error().code, fmt::format("op {}: {}", op_seq_, there.error().message));
     }
   }

@@ -7,7 +7,7 @@
 /// Credit: a rank may have `depth` writes under way that the next rank has not yet used up. The
 /// immediate of each write, and a message of its own when half of the depth is owed, says how many
 /// were used up in all. So a slot is never overwritten too early, and no receive queue is ever
-/// empty. Writes may run ahead of the neighbour by one op.
+/// empty. Writes may run ahead of the neighbor by one op.
 ///
 /// One thread; nothing but its making allocates.
 #pragma once
@@ -26,14 +26,14 @@ struct RdmaFlow {
   std::uint64_t group_id = 0;  ///< for the probes
   std::uint16_t rank = 0;
   std::uint16_t nranks = 2;
-  /// The memory that neighbours write to; laid out alike on each rank.
+  /// The memory that neighbors write to; laid out alike on each rank.
   std::span<std::byte> memory;
   std::uint64_t slots_offset = 0;  ///< in it, of [depth][slot_bytes]
   std::uint32_t slot_bytes = 0;
   std::uint32_t depth = 16;  ///< writes under way, from 2; the same on all ranks
 };
 
-/// Words under way besides writes: the neighbour owes at most two, until this rank polls.
+/// Words under way besides writes: the neighbor owes at most two, until this rank polls.
 inline constexpr std::uint32_t kRdmaWords = 4;
 
 class RdmaMover final : public StreamMover {
@@ -41,15 +41,15 @@ class RdmaMover final : public StreamMover {
   RdmaMover(RdmaWire& wire, const RdmaFlow& flow, const WaitOptions& wait);
 
   /// Afterwards nothing of the op's memory is read or written by the network.
-  /// @return kTimedOut, kUnavailable or kMismatch, which names this rank, the op and the neighbour.
+  /// @return kTimedOut, kUnavailable or kMismatch, which names this rank, the op and the neighbor.
   [[nodiscard]] Result<void> run(StreamOp& op) override;
-  /// Until the neighbours have got everything, words too. Then they need this rank no more.
+  /// Until the neighbors have got everything, words too. Then they need this rank no more.
   [[nodiscard]] Result<void> flush();
   /// Which op runs or comes next, from 0.
   [[nodiscard]] std::uint64_t op_seq() const noexcept { return op_seq_; }
 
  private:
-  /// What is under way to a neighbour, in order.
+  /// What is under way to a neighbor, in order.
   struct Posted {
     std::uint64_t chunk = 0;
     std::uint64_t op_seq = 0;
@@ -83,8 +83,8 @@ class RdmaMover final : public StreamMover {
     Queue<Posted> posted;
     Queue<std::uint32_t> arrived;     ///< bytes of writes that wait for their turn
     std::uint32_t written = 0;        ///< writes in all; the counts wrap around
-    std::uint32_t used_up_there = 0;  ///< of them, as far as the neighbour has said
-    std::uint32_t used_up = 0;        ///< of the neighbour's writes
+    std::uint32_t used_up_there = 0;  ///< of them, as far as the neighbor has said
+    std::uint32_t used_up = 0;        ///< of the neighbor's writes
     std::uint32_t told = 0;           ///< of which it knows
   };
 
@@ -105,7 +105,7 @@ class RdmaMover final : public StreamMover {
   Result<bool> take_events();
   Result<void> complete(RdmaEnd end);
   Result<bool> give_credit();
-  /// After a round without progress: looks at the clock and the neighbours, sleeps if it may.
+  /// After a round without progress: looks at the clock and the neighbors, sleeps if it may.
   Result<void> idle(StreamOp* op);
   [[nodiscard]] tl::unexpected<Error> too_late(StreamOp* op);
 

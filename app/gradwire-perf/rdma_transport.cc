@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "exchange_op.h"
-#include "neighbours.h"
+#include "neighbors.h"
 #include "pages.h"
 #include "rdma_link.h"
 #include "rdma_mover.h"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint32_t kDepth = 16;
 
-/// Memory, laid out alike on each rank: slots, gathered inputs of two ops in turn (a neighbour may
+/// Memory, laid out alike on each rank: slots, gathered inputs of two ops in turn (a neighbor may
 /// be one op ahead), a word for sums, input, output.
 class RdmaTransport final : public Transport {
  public:
@@ -41,11 +41,11 @@ class RdmaTransport final : public Transport {
   Result<void> connect(Clock::time_point deadline);
   [[nodiscard]] RdmaEndInfo info_of(std::size_t end) const;
   Result<void> connect_end(std::size_t end, Clock::time_point deadline);
-  /// Says a byte to each neighbour and awaits one of each.
-  Result<void> meet_neighbours(Clock::time_point deadline);
+  /// Says a byte to each neighbor and awaits one of each.
+  Result<void> meet_neighbors(Clock::time_point deadline);
   [[nodiscard]] std::size_t ends() const noexcept { return options_.nranks == 2 ? 1 : 2; }
   [[nodiscard]] TcpSocket& socket(std::size_t end) noexcept {
-    return end == 0 ? neighbours_.downstream : neighbours_.upstream;
+    return end == 0 ? neighbors_.downstream : neighbors_.upstream;
   }
   [[nodiscard]] std::uint32_t rank_at(std::size_t end) const noexcept {
     return end == 0 ? next_rank(options_) : previous_rank(options_);
@@ -61,7 +61,7 @@ class RdmaTransport final : public Transport {
   std::byte* gathered_ = nullptr;  ///< [2][gathered_bytes_]
   std::size_t gathered_bytes_ = 0;
   std::byte* word_ = nullptr;  ///< [2] x 8 bytes: a value and its sum
-  Neighbours neighbours_;
+  Neighbors neighbors_;
   std::unique_ptr<RdmaLink> link_;    ///< refers to the pages and the sockets
   std::unique_ptr<RdmaMover> mover_;  ///< refers to the link
 };
@@ -101,7 +101,7 @@ Result<void> RdmaTransport::connect(Clock::time_point deadline) {
                          .depth = kDepth,
                          .words = kRdmaWords,
                          .ranks = {next_rank(options_), previous_rank(options_)},
-                         .sockets = {&neighbours_.downstream, &neighbours_.upstream}};
+                         .sockets = {&neighbors_.downstream, &neighbors_.upstream}};
   // Before the others are met: what is missing here is said at once.
   auto link = make_rdma_link(wanted);
   if (!link) return tl::unexpected(link.error());
@@ -115,10 +115,10 @@ Result<void> RdmaTransport::connect(Clock::time_point deadline) {
                     options_.rdma.chunk_bytes, options_.rdma.exchange_bytes, link_->description(),
                     link_->largest_write()));
   }
-  auto neighbours = connect_neighbours(options_, options_.rdma.address, {}, deadline);
-  if (!neighbours) return tl::unexpected(neighbours.error());
-  neighbours_ = std::move(*neighbours);
-  // To both neighbours first: each of a ring's ranks waits for another one's.
+  auto neighbors = connect_neighbors(options_, options_.rdma.address, {}, deadline);
+  if (!neighbors) return tl::unexpected(neighbors.error());
+  neighbors_ = std::move(*neighbors);
+  // To both neighbors first: each of a ring's ranks waits for another one's.
   for (std::size_t end = 0; end < ends(); ++end) {
     const RdmaEndInfo own = info_of(end);
     if (auto said = tcp_send_all(socket(end), std::as_bytes(std::span(&own, 1)), deadline); !said) {
@@ -129,14 +129,14 @@ Result<void> RdmaTransport::connect(Clock::time_point deadline) {
     if (auto connected = connect_end(end, deadline); !connected) return connected;
   }
   // Nobody sends before everybody receives.
-  if (auto met = meet_neighbours(deadline); !met) return met;
+  if (auto met = meet_neighbors(deadline); !met) return met;
   for (std::size_t end = 0; end < ends(); ++end) {
     if (auto started = link_->start(static_cast<RdmaEnd>(end)); !started) return started;
   }
   for (const std::string& reason : link_->slower_paths()) {
     fmt::print(stderr, "gradwire-perf: warning: rank {}: {}\n", options_.rank, reason);
   }
-  const RdmaFlow flow{.group_id = neighbours_.group_id,
+  const RdmaFlow flow{.group_id = neighbors_.group_id,
                       .rank = options_.rank,
                       .nranks = options_.nranks,
                       .memory = pages_.all(),
@@ -175,7 +175,7 @@ Result<void> RdmaTransport::connect_end(std::size_t end, Clock::time_point deadl
   return link_->accept(static_cast<RdmaEnd>(end), other);
 }
 
-Result<void> RdmaTransport::meet_neighbours(Clock::time_point deadline) {
+Result<void> RdmaTransport::meet_neighbors(Clock::time_point deadline) {
   std::byte byte{};
   for (std::size_t end = 0; end < ends(); ++end) {
     if (auto said = tcp_send_all(socket(end), {&byte, 1}, deadline); !said) return said;
@@ -222,12 +222,12 @@ Result<Counters> RdmaTransport::counters() { return link_ ? link_->counters() : 
 Result<void> RdmaTransport::close() {
   if (options_.nranks == 1) return {};
   if (auto all_here = sum_over_all(0); !all_here) return tl::unexpected(all_here.error());
-  // A queue pair that is gone acknowledges nothing: nobody goes before its neighbours have got all.
+  // A queue pair that is gone acknowledges nothing: nobody goes before its neighbors have got all.
   if (auto flushed = mover_->flush(); !flushed) return flushed;
-  if (auto met = meet_neighbours(deadline_of(options_)); !met) return met;
+  if (auto met = meet_neighbors(deadline_of(options_)); !met) return met;
   mover_.reset();
   link_.reset();
-  neighbours_ = {};
+  neighbors_ = {};
   return {};
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "exchange_op.h"
-#include "neighbours.h"
+#include "neighbors.h"
 #include "pages.h"
 #include "rendezvous.h"
 #include "ring_op.h"
@@ -81,10 +81,10 @@ Result<void> TcpTransport::connect(Clock::time_point deadline) {
   // io_uring has a zero-copy send of its own.
   const bool zerocopy = options_.tcp.zerocopy && options_.tcp.io == TcpIo::kPoll;
   const TcpTuning tuning{options_.tcp.buffer_bytes, zerocopy};
-  auto neighbours = connect_neighbours(options_, options_.tcp.address, tuning, deadline);
-  if (!neighbours) return tl::unexpected(neighbours.error());
-  downstream_ = std::move(neighbours->downstream);
-  upstream_ = std::move(neighbours->upstream);
+  auto neighbors = connect_neighbors(options_, options_.tcp.address, tuning, deadline);
+  if (!neighbors) return tl::unexpected(neighbors.error());
+  downstream_ = std::move(neighbors->downstream);
+  upstream_ = std::move(neighbors->upstream);
   if (auto made = make_mover(); !made) return made;
   // Once a sum over all is done, everyone has read everyone's file.
   auto all_here = sum_over_all(0);

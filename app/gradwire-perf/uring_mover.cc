@@ -138,7 +138,7 @@ class UringMover final : public StreamMover {
   Pieces pieces_;
   bool sends_ = false;
   bool receives_ = false;
-  /// Why nothing more comes, as errno; 0: more may come. A neighbour that has all it needs may
+  /// Why nothing more comes, as errno; 0: more may come. A neighbor that has all it needs may
   /// close while its last bytes still lie in pieces_.
   int ended_by_ = 0;
   std::uint32_t unreleased_ = 0;  ///< zero-copy sends whose memory the kernel still refers to

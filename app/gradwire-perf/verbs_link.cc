@@ -55,7 +55,7 @@ class VerbsLink final : public RdmaLink {
   Result<void> open();
 
   RdmaEndInfo info_of(RdmaEnd end) const override;
-  Result<void> accept(RdmaEnd end, const RdmaEndInfo& neighbour) override;
+  Result<void> accept(RdmaEnd end, const RdmaEndInfo& neighbor) override;
   Result<void> start(RdmaEnd end) override;
   std::uint64_t largest_write() const noexcept override {
     return device_.port_attributes.max_msg_sz;
@@ -69,13 +69,13 @@ class VerbsLink final : public RdmaLink {
   std::size_t inline_bytes() const noexcept override { return inline_bytes_; }
   Result<std::size_t> poll(std::span<RdmaEvent> events) override;
   void sleep() override;
-  Result<void> look_after_neighbours() override;
+  Result<void> look_after_neighbors() override;
 
  private:
   struct End {
     QueuePair queue_pair;
     std::uint32_t first_packet = 0;
-    RdmaEndInfo neighbour;
+    RdmaEndInfo neighbor;
   };
   [[nodiscard]] std::uint32_t requests() const noexcept { return options_.depth + options_.words; }
   [[nodiscard]] std::uint32_t rank_of(std::size_t end) const noexcept {
@@ -168,24 +168,24 @@ RdmaEndInfo VerbsLink::info_of(RdmaEnd end) const {
   return info;
 }
 
-Result<void> VerbsLink::accept(RdmaEnd end, const RdmaEndInfo& neighbour) {
+Result<void> VerbsLink::accept(RdmaEnd end, const RdmaEndInfo& neighbor) {
   const auto at = static_cast<std::size_t>(end);
-  ends_[at].neighbour = neighbour;
+  ends_[at].neighbor = neighbor;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_256;
   for (const ibv_mtu mtu : {IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
-    if (bytes_of(mtu) <= neighbour.mtu_bytes && mtu <= device_.port_attributes.active_mtu) {
+    if (bytes_of(mtu) <= neighbor.mtu_bytes && mtu <= device_.port_attributes.active_mtu) {
       attributes.path_mtu = mtu;
     }
   }
-  ends_[at].neighbour.mtu_bytes = bytes_of(attributes.path_mtu);
-  attributes.dest_qp_num = neighbour.queue_pair;
-  attributes.rq_psn = neighbour.first_packet & 0xffffff;
+  ends_[at].neighbor.mtu_bytes = bytes_of(attributes.path_mtu);
+  attributes.dest_qp_num = neighbor.queue_pair;
+  attributes.rq_psn = neighbor.first_packet & 0xffffff;
   attributes.min_rnr_timer = 1;
   attributes.ah_attr.is_global = 1;
   attributes.ah_attr.port_num = device_.port;
-  std::memcpy(attributes.ah_attr.grh.dgid.raw, neighbour.gid.data(), neighbour.gid.size());
+  std::memcpy(attributes.ah_attr.grh.dgid.raw, neighbor.gid.data(), neighbor.gid.size());
   attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(device_.gid_index);
   attributes.ah_attr.grh.hop_limit = kHops;
   const int error =
@@ -194,7 +194,7 @@ Result<void> VerbsLink::accept(RdmaEnd end, const RdmaEndInfo& neighbour) {
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (error == 0) return {};
   ibv_gid gid{};
-  std::memcpy(gid.raw, neighbour.gid.data(), sizeof(gid.raw));
+  std::memcpy(gid.raw, neighbor.gid.data(), sizeof(gid.raw));
   return refused(fmt::format("no path from {} to rank {} at {}", options_.rdma.address, rank_of(at),
                              text_of(gid)),
                  error);
@@ -217,7 +217,7 @@ Result<void> VerbsLink::start(RdmaEnd end) {
 
 std::string VerbsLink::description() const {
   return fmt::format("{} port {}, RoCEv2 {}, path MTU {}", device_.name, device_.port,
-                     text_of(device_.gid), ends_[0].neighbour.mtu_bytes);
+                     text_of(device_.gid), ends_[0].neighbor.mtu_bytes);
 }
 
 std::vector<std::string> VerbsLink::slower_paths() const {
@@ -229,7 +229,7 @@ std::vector<std::string> VerbsLink::slower_paths() const {
                     device_.name));
   }
   for (std::size_t i = 0; i < options_.ends; ++i) {
-    const std::uint32_t mtu = ends_[i].neighbour.mtu_bytes;
+    const std::uint32_t mtu = ends_[i].neighbor.mtu_bytes;
     if (mtu >= 4096) continue;
     reasons.push_back(
         fmt::format("to rank {} a packet carries {} bytes: an interface MTU of 4200 "
@@ -287,7 +287,7 @@ Result<void> VerbsLink::post(RdmaEnd end, ibv_send_wr& request) {
 }
 
 Result<void> VerbsLink::write(RdmaEnd end, const RdmaWrite& write) {
-  const RdmaEndInfo& neighbour = ends_[static_cast<std::size_t>(end)].neighbour;
+  const RdmaEndInfo& neighbor = ends_[static_cast<std::size_t>(end)].neighbor;
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(write.bytes.data()),
                 static_cast<std::uint32_t>(write.bytes.size()), region_->lkey};
   ibv_send_wr request{};
@@ -296,8 +296,8 @@ Result<void> VerbsLink::write(RdmaEnd end, const RdmaWrite& write) {
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   if (write.bytes.size() <= inline_bytes_) request.send_flags = IBV_SEND_INLINE;
   request.imm_data = write.immediate;
-  request.wr.rdma.remote_addr = neighbour.memory + write.offset;
-  request.wr.rdma.rkey = neighbour.remote_key;
+  request.wr.rdma.remote_addr = neighbor.memory + write.offset;
+  request.wr.rdma.rkey = neighbor.remote_key;
   return post(end, request);
 }
 
@@ -362,7 +362,7 @@ void VerbsLink::sleep() {
   armed_ = false;
 }
 
-Result<void> VerbsLink::look_after_neighbours() {
+Result<void> VerbsLink::look_after_neighbors() {
   for (std::size_t i = 0; i < options_.ends; ++i) {
     char byte = 0;
     const ssize_t got =

@@ -42,11 +42,11 @@ void add_faults(std::string& out, const status::Faults& faults) {
   if (!line.empty()) out += fmt::format("  so far{}\n", line.substr(1));
 }
 
-void add_neighbour(std::string& out, const char* name,
-                   const std::optional<status::Neighbour>& neighbour) {
-  if (!neighbour) return;
-  for (const status::Path& path : neighbour->paths) {
-    out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name, neighbour->rank,
+void add_neighbor(std::string& out, const char* name,
+                  const std::optional<status::Neighbor>& neighbor) {
+  if (!neighbor) return;
+  for (const status::Path& path : neighbor->paths) {
+    out += fmt::format("  {} rank {}: {} at {}, from {} of port {}\n", name, neighbor->rank,
                        path.remote_ip, path.remote_mac.value_or("?"), path.local_ip, path.port);
   }
 }
@@ -70,8 +70,8 @@ void add_group(std::string& out, const status::Group& group) {
   if (group.retransmissions != 0) {
     out += fmt::format("  retransmissions: {}\n", group.retransmissions);
   }
-  add_neighbour(out, "downstream", group.downstream);
-  add_neighbour(out, "upstream", group.upstream);
+  add_neighbor(out, "downstream", group.downstream);
+  add_neighbor(out, "upstream", group.upstream);
   if (group.idle_networks != 0) {
     out += fmt::format("  networks that stay idle because there are too few lanes: {}\n",
                        group.idle_networks);

@@ -89,7 +89,7 @@ Result<TuneHost> host_of(const TuneOptions& options) {
   if (!config->neighbors.empty()) {
     return fail(ErrorCode::kUnsupported,
                 "the configuration has a [[neighbor]], but gradwire tune finds its peer only by "
-                "ARP or neighbour discovery: use a link on which these are answered");
+                "ARP or neighbor discovery: use a link on which these are answered");
   }
   Target daemon{config->daemon.control_socket, 1.0, false};
   if (access(daemon.socket.c_str(), F_OK) == 0 && ask(daemon, ipc::MessageType::kStatus)) {

@@ -21,7 +21,7 @@ enum class AbortCode : std::uint8_t {
   kPeerLeft = 6,       ///< `culprit_rank` left while ops were unfinished
   kReduceFailed = 7,   ///< a batch failed on `culprit_rank`
   kFormation = 8,      ///< the group could not be formed in time or its ranks do not fit together
-  kProtocol = 9,       ///< a neighbour broke the protocol in a way that cannot be dropped
+  kProtocol = 9,       ///< a neighbor broke the protocol in a way that cannot be dropped
   kStuck = 10,         ///< nothing moved for `duration_ns` though every rank has posted the op: a
                        ///< bug. `culprit_rank` is who found it; `detail` is that rank's state
 };

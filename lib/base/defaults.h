@@ -42,7 +42,7 @@ inline constexpr std::string_view kIntegrity = "payload";
 
 // [timeouts]
 /// `silence_ms` if it is "auto". A busy lane on a core that others use too is heard when the
-/// scheduler gives it its turn: what is short there may be no more than a neighbour's turn. Every
+/// scheduler gives it its turn: what is short there may be no more than a neighbor's turn. Every
 /// survivor's client is to know within 200 ms or 2 s of a death, so the silence itself may take
 /// three quarters of it.
 inline constexpr std::uint64_t kSilenceMs = 1'500;

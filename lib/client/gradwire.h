@@ -206,7 +206,7 @@ gw_status gw_client_get_completion_fd(gw_client* client, int* fd);
 
 /** This daemon as other daemons reach it, for the job's own rendezvous: GW_RANK_INFO_BYTES opaque
  * bytes, to be given to every other rank unchanged. They hold a secret of this user's, by which
- * daemons tell a neighbour's packets from forged ones: give them to nobody else. The members of a
+ * daemons tell a neighbor's packets from forged ones: give them to nobody else. The members of a
  * rank are all told the same. Bound: request_timeout_ms.
  * @param info_bytes  size of `info`, at least GW_RANK_INFO_BYTES. */
 gw_status gw_client_describe(gw_client* client, void* info, size_t info_bytes);

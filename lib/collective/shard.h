@@ -51,7 +51,7 @@ namespace gradwire::collective {
 
 class Shard final : private ShardServices {
  public:
-  /// Checks the configuration's bounds. nranks 1 has no neighbours: templates and tokens are
+  /// Checks the configuration's bounds. nranks 1 has no neighbors: templates and tokens are
   /// unused.
   [[nodiscard]] static Result<std::unique_ptr<Shard>> create(
       const ShardConfig& config, std::unique_ptr<reduce::Backend> backend);
@@ -72,11 +72,11 @@ class Shard final : private ShardServices {
   [[nodiscard]] PacketSource source_of(const wire::CommonHeader& header,
                                        const wire::IpAddress& source) const noexcept;
   /// Takes a received frame and owns it from then on. `packet` is its decoded form, pointing into
-  /// it; one that no neighbour sent is counted and dropped, and its body need not be decoded. Work
+  /// it; one that no neighbor sent is counted and dropped, and its body need not be decoded. Work
   /// on payloads waits for flush().
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from, bool ecn_ce,
                  TimeNs now) noexcept;
-  /// Somebody at `source` speaks another version: if a neighbour has that address, the error of a
+  /// Somebody at `source` speaks another version: if a neighbor has that address, the error of a
   /// group that does not form says so.
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
     neighbors_.on_other_version(source, version);

@@ -27,7 +27,7 @@ bool goes_off_ring(const ShardConfig& c, std::uint16_t other) noexcept {
 }  // namespace
 
 Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
-  const bool has_neighbours = link_count(c.nranks) > 0;
+  const bool has_neighbors = link_count(c.nranks) > 0;
   const bool needs_upstream = c.nranks > 2 && !c.folds_only();
   const auto bad = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
@@ -72,11 +72,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
                            c.pending_entries, c.batch_entries));
   if (c.window_packets < 2 || c.transit_packets < 1 || c.eager_packets < 1 || c.max_chunks < 1)
     return bad("window needs 2 packets, transit, eager and chunks 1 at least");
-  if (has_neighbours && (c.packet_pool == nullptr || c.control_pool == nullptr))
-    return bad("a shard with neighbours needs its two mempools");
-  if (has_neighbours &&
+  if (has_neighbors && (c.packet_pool == nullptr || c.control_pool == nullptr))
+    return bad("a shard with neighbors needs its two mempools");
+  if (has_neighbors &&
       (c.to_downstream.bytes() == 0 || (needs_upstream && c.to_upstream.bytes() == 0)))
-    return bad("a shard with neighbours needs the frames that lead to them");
+    return bad("a shard with neighbors needs the frames that lead to them");
   if (c.two_step_bytes != 0 &&
       (c.direct_bytes == 0 || c.two_step_bytes > kTwoStepBytesMax || c.two_step_bytes % 1024 != 0))
     return bad(
@@ -90,7 +90,7 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
       (c.direct_bytes == 0 || c.gathered_bytes > kGatheredBytesMax || c.gathered_bytes % 1024 != 0))
     return bad(fmt::format("gathered ops of {} bytes: whole KiB up to {}, if there are direct ops",
                            c.gathered_bytes, kGatheredBytesMax >> 10));
-  if (c.direct_bytes != 0 && has_neighbours) {
+  if (c.direct_bytes != 0 && has_neighbors) {
     if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
       return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,
                              kDirectBytesMax >> 10));
@@ -118,11 +118,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
   if (c.payload_pool != nullptr && !c.payload_crc)
     return bad("payloads in a GPU's memory need their CRC (transport.integrity = payload)");
-  if (has_neighbours && c.payload_pool != nullptr &&
+  if (has_neighbors && c.payload_pool != nullptr &&
       rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.payload_pool)));
-  if (has_neighbours &&
+  if (has_neighbors &&
       rte_pktmbuf_data_room_size(c.packet_pool) <
           RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",

@@ -50,9 +50,9 @@ struct ShardTimeouts {
   TimeNs hello_interval_ns = defaults::ms(defaults::kHelloMs);
   /// After sending nothing down for so long: ping.
   TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
-  /// A neighbour not heard for so long is dead.
+  /// A neighbor not heard for so long is dead.
   TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
-  /// From leave() until closed, whatever the neighbours say.
+  /// From leave() until closed, whatever the neighbors say.
   TimeNs leave_ns = defaults::ms(defaults::kLeaveMs);
   /// An op that every rank has posted, and no rank moved for so long while it polled: a bug, and
   /// the group aborts with AbortCode::kStuck.
@@ -121,7 +121,7 @@ struct ShardConfig {
   /// Indexes of the lane's ports by which frames of the templates go.
   std::uint16_t downstream_port = 0;
   std::uint16_t upstream_port = 0;
-  /// Further paths to the neighbours, for when those are silent. Frames are as long as theirs.
+  /// Further paths to the neighbors, for when those are silent. Frames are as long as theirs.
   std::vector<LinkPath> downstream_others;
   std::vector<LinkPath> upstream_others;
   SourcePorts downstream_sources;
@@ -176,7 +176,7 @@ struct ShardConfig {
   /// Memory for such ops that the backend can read and write, of direct_memory_bytes(). nullptr:
   /// the shard makes its own, which only the CPU can.
   std::shared_ptr<std::byte[]> direct_memory;
-  /// [all_ranks()]; nothing of this rank and of its neighbours on the ring.
+  /// [all_ranks()]; nothing of this rank and of its neighbors on the ring.
   std::vector<PeerAddress> peers;
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
   /// way. 0: it has no transfers, and does not look at `peers` for them.
@@ -242,7 +242,7 @@ inline constexpr std::uint32_t kTokenFeature = 1u << 15;
 /// 16 at rank 0"; empty where they do not.
 [[nodiscard]] std::string features_difference(std::size_t rank, std::uint32_t features,
                                               std::size_t other_rank, std::uint32_t other);
-/// So many entries that a slow backend makes neighbours wait for credit, and no packet is dropped.
+/// So many entries that a slow backend makes neighbors wait for credit, and no packet is dropped.
 [[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
 /// Chunks of one op that fall to one lane; what max_chunks is compared with. A count of kBytes is
 /// one of bytes here: an op that moves elements of any size moves uint8.

@@ -28,7 +28,7 @@ enum class ShardState : std::uint8_t { kIdle, kForming, kFormed, kLeaving, kAbor
 enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused, kUnsupported };
 
 enum class EventType : std::uint8_t {
-  kFormed,        ///< both neighbours are there
+  kFormed,        ///< both neighbors are there
   kOpDone,        ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
   kAborted,       ///< `reason`; every unfinished op is lost; comes once
   kTransferDone,  ///< this lane's share of a transfer is finished; `op_seq` is its id
@@ -40,7 +40,7 @@ struct Event {
   OpRecord op;  ///< kOpDone
 };
 
-/// Frames to transmit to one neighbour, whole (L2 on).
+/// Frames to transmit to one neighbor, whole (L2 on).
 struct OutboxSide {
   static constexpr std::size_t kCapacity = 64;
   std::array<rte_mbuf*, kCapacity> frames{};
@@ -86,7 +86,7 @@ struct ShardCounters {
   std::uint64_t ops_direct = 0;    ///< of these, direct ones that have chunks on this lane
   std::uint64_t ops_two_step = 0;  ///< likewise in two steps
   std::uint64_t ops_gathered = 0;  ///< likewise in log2(nranks) steps
-  // From any rank, so they say nothing of the way to a neighbour.
+  // From any rank, so they say nothing of the way to a neighbor.
   std::uint64_t contributions_received = 0;  ///< data packets of direct ops, as above
   std::uint64_t receipts_received = 0;       ///< and inquiries
   std::uint64_t ecn_ce_received = 0;         ///< data packets that came with Congestion Experienced
@@ -109,7 +109,7 @@ struct ShardCounters {
 /// A pause that is no stall yet: several round trips, and a sleeping lane's sleep.
 inline constexpr TimeNs kStallNs = 5'000'000;
 
-/// What came from a neighbour's address while the group formed, and did not fit: why it does not
+/// What came from a neighbor's address while the group formed, and did not fit: why it does not
 /// form.
 struct Unfit {
   std::uint8_t version = 0;     ///< of the chunk protocol, which is not this one; 0: none came
@@ -159,7 +159,7 @@ struct ShardStatus {
   bool waits_for_posts = false;
   /// If so: this op the downstream rank and all after it have posted, up to the last one.
   bool posted_onwards = false;
-  // The neighbours' addresses, of which each may have several: to which data goes, and since when
+  // The neighbors' addresses, of which each may have several: to which data goes, and since when
   // (0: since it formed); and to which acknowledgements go.
   wire::IpAddress downstream_ip;
   wire::IpAddress upstream_ip;

@@ -339,7 +339,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
                      wire::kSourcePortFirst, wire::kSourcePortFirst + wire::kSourcePorts - 1,
                      wire::kSourcePortFirst - kMaxLanes)});
   }
-  // At least two pings must be lost before a living neighbour looks dead.
+  // At least two pings must be lost before a living neighbor looks dead.
   if (config.timeouts.ping_ms * 3 > config.timeouts.silence_ms) {
     found.push_back({"timeouts.ping_ms",
                      fmt::format("must be at most a third of timeouts.silence_ms = {}, so that two "

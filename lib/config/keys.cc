@@ -124,7 +124,7 @@ const std::array kKeys = {
             GRADWIRE_FIELD(routes[i].via)),
 
     special("neighbor", "ip", Kind::kIp, true,
-            "address of another rank's port that does not answer ARP (IPv6: neighbour discovery)",
+            "address of another rank's port that does not answer ARP (IPv6: neighbor discovery)",
             GRADWIRE_FIELD(neighbors[i].ip)),
     special("neighbor", "mac", Kind::kMac, true, "the Ethernet address of that port",
             GRADWIRE_FIELD(neighbors[i].mac)),
@@ -211,7 +211,7 @@ const std::array kKeys = {
 
     auto_integer(
         "timeouts", "silence_ms", "ms", 10, 600'000,
-        "a neighbour that is silent for so long counts as dead; auto: 150 if polling is busy and "
+        "a neighbor that is silent for so long counts as dead; auto: 150 if polling is busy and "
         "require_isolated is true, else 1500",
         GRADWIRE_FIELD(timeouts.silence_ms)),
     integer("timeouts", "formation_ms", "ms", 100, 3'600'000, "how long a group may take to form",
@@ -222,12 +222,12 @@ const std::array kKeys = {
     integer("timeouts", "hello_ms", "ms", 1, 10'000, "time between hellos while a group forms",
             GRADWIRE_FIELD(timeouts.hello_ms)),
     integer("timeouts", "ping_ms", "ms", 1, 60'000,
-            "a neighbour to which nothing was sent for so long is pinged; a tenth of silence_ms if "
+            "a neighbor to which nothing was sent for so long is pinged; a tenth of silence_ms if "
             "that "
             "is less",
             GRADWIRE_FIELD(timeouts.ping_ms)),
     integer("timeouts", "leave_ms", "ms", 10, 600'000,
-            "a group that is left closes after so long, whatever its neighbours say",
+            "a group that is left closes after so long, whatever its neighbors say",
             GRADWIRE_FIELD(timeouts.leave_ms)),
     integer("timeouts", "leave_grace_ms", "ms", 10, 3'600'000,
             "if one member has left and others have not, the group is aborted after so long",

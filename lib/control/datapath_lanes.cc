@@ -196,7 +196,7 @@ Resolution DatapathLanes::resolve(std::uint16_t port, const wire::IpAddress& ip,
   return out;
 }
 
-Result<void> DatapathLanes::check_path(const NeighbourPath& path,
+Result<void> DatapathLanes::check_path(const NeighborPath& path,
                                        std::uint32_t payload_bytes) const {
   const port::Port& port = *datapath_.ports()[path.port];
   const std::uint32_t packet_bytes = wire::full_packet_bytes(payload_bytes, path.remote_ip.family);
@@ -213,7 +213,7 @@ Result<void> DatapathLanes::check_path(const NeighbourPath& path,
 
 Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
   for (const auto* paths : {&request.downstream, &request.upstream}) {
-    for (const NeighbourPath& path : *paths) {
+    for (const NeighborPath& path : *paths) {
       if (auto ok = check_path(path, request.payload_bytes); !ok) {
         return tl::unexpected(ok.error());
       }

@@ -30,7 +30,7 @@ class DatapathLanes final : public LaneControl {
   DatapathLanes(lane::Datapath& datapath, const PlanSettings& settings,
                 std::span<const StaticNeighbor> neighbors, GpuLanes* gpu = nullptr);
 
-  /// Carries ARP and neighbour discovery between ports and neighbours, and looks after the ports'
+  /// Carries ARP and neighbor discovery between ports and neighbors, and looks after the ports'
   /// links.
   void poll(TimeNs now);
 
@@ -59,8 +59,8 @@ class DatapathLanes final : public LaneControl {
 
  private:
   void carry_frames();
-  /// Checks that the kernel sends full packets to the neighbour.
-  [[nodiscard]] Result<void> check_path(const NeighbourPath& path,
+  /// Checks that the kernel sends full packets to the neighbor.
+  [[nodiscard]] Result<void> check_path(const NeighborPath& path,
                                         std::uint32_t payload_bytes) const;
   void tend_links();
   void tell(const port::Port& port, const port::NeighborEvent& event) const;

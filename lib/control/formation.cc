@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Formation: members gather, neighbours' addresses are resolved, lanes send hellos, members get
+// Formation: members gather, neighbors' addresses are resolved, lanes send hellos, members get
 // their handles. All of it together has one time limit, and an error names what is missing.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>

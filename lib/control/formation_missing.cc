@@ -11,9 +11,9 @@
 namespace gradwire::control {
 namespace {
 
-/// What came from a neighbour's address that explains why the group does not form; empty if nothing
+/// What came from a neighbor's address that explains why the group does not form; empty if nothing
 /// did.
-std::string unfit_text(const collective::Unfit& unfit, const NeighbourPath& path,
+std::string unfit_text(const collective::Unfit& unfit, const NeighborPath& path,
                        std::uint32_t epoch) {
   const std::string ip = wire::to_string(path.remote_ip);
   if (unfit.other_epoch) {
@@ -66,8 +66,8 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     return text;
   }
   if (group.state == GroupState::kResolving) {
-    const auto unresolved = [&add](std::span<const NeighbourPath> paths, const char* side) {
-      for (const NeighbourPath& path : paths) {
+    const auto unresolved = [&add](std::span<const NeighborPath> paths, const char* side) {
+      for (const NeighborPath& path : paths) {
         if (path.remote_mac) continue;
         add(unanswered_text(path, side));
       }
@@ -78,7 +78,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     std::size_t silent = 0;
     std::size_t unasked = 0;
     for (const PeerPaths& peer : group.wanted.peers) {
-      const auto asked = std::ranges::find_if(peer.paths, [](const NeighbourPath& path) {
+      const auto asked = std::ranges::find_if(peer.paths, [](const NeighborPath& path) {
         return path.asked && !path.remote_mac.has_value();
       });
       if (asked != peer.paths.end()) {
@@ -101,7 +101,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     if (group.lanes_formed.test(lane)) continue;
     const collective::ShardStatus& status = published_of(published, group, lane).status;
     if (!group.wanted.downstream.empty() && !status.downstream_heard) {
-      const NeighbourPath& path = path_of(group.wanted.downstream, lane);
+      const NeighborPath& path = path_of(group.wanted.downstream, lane);
       if (const std::string unfit = unfit_text(status.downstream_unfit, path, group.key.epoch);
           !unfit.empty()) {
         add(unfit);
@@ -118,7 +118,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
                       wire::to_string(path.remote_ip), lane, why));
     }
     if (!group.wanted.upstream.empty() && !status.upstream_heard) {
-      const NeighbourPath& path = path_of(group.wanted.upstream, lane);
+      const NeighborPath& path = path_of(group.wanted.upstream, lane);
       if (const std::string unfit = unfit_text(status.upstream_unfit, path, group.key.epoch);
           !unfit.empty()) {
         add(unfit);

@@ -36,7 +36,7 @@ constexpr std::size_t kTriesToAsk = 64;  ///< of a group, whose first addresses 
 
 void Manager::count_idle_networks(Group& group) const {
   if (group.nranks() == 1) return;
-  const std::span<const NeighbourPath> paths = group.wanted.downstream;
+  const std::span<const NeighborPath> paths = group.wanted.downstream;
   const std::size_t used = paths_used(paths, group.wanted.lanes);
   group.idle_networks = paths.size() - used;
   if (group.idle_networks == 0) return;
@@ -63,7 +63,7 @@ std::string Manager::short_receive_ring(const Group& group) const {
   return {};
 }
 
-Result<ResolveState> Manager::resolve_path(Group& group, NeighbourPath& path, Asking asking,
+Result<ResolveState> Manager::resolve_path(Group& group, NeighborPath& path, Asking asking,
                                            TimeNs now) {
   ++steps_;
   const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
@@ -98,14 +98,14 @@ void Manager::begin_resolving(Group& group, TimeNs now) {
 
 void Manager::look(Group& group, std::size_t looks, TimeNs now) {
   for (auto* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
-    for (NeighbourPath& path : *paths) {
+    for (NeighborPath& path : *paths) {
       if (path.remote_mac) continue;
       const auto state = resolve_path(group, path, Asking::kAtOnce, now);
       if (!state) return unreachable(group, state.error(), now);
     }
   }
   Questions& questions = group.questions;
-  const auto path_at = [&](Questions::Place place) -> NeighbourPath& {
+  const auto path_at = [&](Questions::Place place) -> NeighborPath& {
     return group.wanted.peers[place.peer].paths[place.path];
   };
   std::vector<Questions::Place> open;
@@ -120,7 +120,7 @@ void Manager::look(Group& group, std::size_t looks, TimeNs now) {
   for (looks = std::min(looks, questions.waiting.size()); looks > 0; --looks) {
     if (questions.looked >= questions.waiting.size()) questions.looked = 0;
     const auto at = questions.waiting.begin() + static_cast<std::ptrdiff_t>(questions.looked);
-    NeighbourPath& path = path_at(*at);
+    NeighborPath& path = path_at(*at);
     const bool was_asked = path.asked;
     const auto state = resolve_path(group, path, Asking::kNotNow, now);
     if (!state) return unreachable(group, state.error(), now);
@@ -141,7 +141,7 @@ void Manager::look(Group& group, std::size_t looks, TimeNs now) {
 
 bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
   Questions& questions = group.questions;
-  const auto path_at = [&](Questions::Place place) -> NeighbourPath& {
+  const auto path_at = [&](Questions::Place place) -> NeighborPath& {
     return group.wanted.peers[place.peer].paths[place.path];
   };
   // Ports are asked on independently: one that may not ask now does not hold up the others.
@@ -149,7 +149,7 @@ bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
   const std::size_t tries = std::min(kTriesToAsk, questions.waiting.size());
   for (std::size_t i = 0; i < tries; ++i) {
     const Questions::Place place = questions.waiting[i];
-    NeighbourPath& path = path_at(place);
+    NeighborPath& path = path_at(place);
     ++steps_;
     if (std::ranges::find(full, path.port) != full.end()) continue;
     const auto open = std::ranges::count_if(
@@ -179,7 +179,7 @@ bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
 }
 
 bool Manager::is_resolved(Group& group, TimeNs now) {
-  const auto known = [](const NeighbourPath& path) { return path.remote_mac.has_value(); };
+  const auto known = [](const NeighborPath& path) { return path.remote_mac.has_value(); };
   const bool all = group.questions.done() && std::ranges::all_of(group.wanted.downstream, known) &&
                    std::ranges::all_of(group.wanted.upstream, known);
   if (all) return true;
@@ -287,12 +287,12 @@ void Manager::start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& u
 bool Manager::leave_silent_rails(Group& group) {
   std::vector ways = {&group.wanted.downstream, &group.wanted.upstream};
   for (PeerPaths& peer : group.wanted.peers) ways.push_back(&peer.paths);
-  const auto is_silent = [](const NeighbourPath& path) { return !path.remote_mac.has_value(); };
+  const auto is_silent = [](const NeighborPath& path) { return !path.remote_mac.has_value(); };
   const auto leads_nowhere = [&](const auto* way) { return std::ranges::all_of(*way, is_silent); };
   if (std::ranges::any_of(ways, leads_nowhere)) return false;
   std::size_t left = 0;
   for (auto* paths : ways) {
-    for (const NeighbourPath& path : *paths) {
+    for (const NeighborPath& path : *paths) {
       if (!is_silent(path) || left++ >= kLeftNamed) continue;
       spdlog::warn("{}: {}; the group forms without that path", key_text(group.key),
                    unanswered_text(path, "of several paths, that to"));

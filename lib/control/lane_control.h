@@ -33,9 +33,9 @@ struct PlanRequest {
   std::uint32_t payload_bytes = 0;
   std::uint64_t table_digest = 0;
   std::uint64_t incarnation = 0;
-  std::vector<NeighbourTokens> tokens;    ///< by lane
-  std::vector<NeighbourPath> downstream;  ///< as path_of() takes them; none where nranks is 1
-  std::vector<NeighbourPath> upstream;
+  std::vector<NeighborTokens> tokens;    ///< by lane
+  std::vector<NeighborPath> downstream;  ///< as path_of() takes them; none where nranks is 1
+  std::vector<NeighborPath> upstream;
   /// The other ranks, if packets go between any two.
   std::vector<PeerPaths> peers;
   std::uint64_t direct_bytes = 0;    ///< as ShardConfig's

@@ -57,7 +57,7 @@ void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) 
   }
 }
 
-void LinkWatch::add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
+void LinkWatch::add_paths(Links& links, std::span<const NeighborPath> paths, std::uint8_t lane,
                           bool is_acked) {
   const std::size_t first = first_path(paths, lane);
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -150,7 +150,7 @@ void LinkWatch::look_for(const command::GroupPlan* plan, const SilentRank& silen
   if (found == peers_.end()) return;
   const auto peer = std::ranges::find(found->second, silent.rank, &PeerPaths::rank);
   if (peer == found->second.end()) return;
-  for (const NeighbourPath& path : peer->paths) {
+  for (const NeighborPath& path : peer->paths) {
     port::Neighbors& neighbors = neighbors_[path.port];
     // One that nobody asked for lately may have gone from the table.
     if (!neighbors.resolve(path.hop, now)) continue;
@@ -279,7 +279,7 @@ void LinkWatch::move_peers() {
   for (auto& [plan, peers] : peers_) {
     const auto lanes = static_cast<std::uint8_t>(plan->shards.size());
     for (PeerPaths& peer : peers) {
-      for (NeighbourPath& path : peer.paths) {
+      for (NeighborPath& path : peer.paths) {
         const auto mac = neighbors_[path.port].lookup(path.hop);
         if (!mac || mac == path.remote_mac) continue;
         bool sent = true;
@@ -294,8 +294,8 @@ void LinkWatch::move_peers() {
 }
 
 bool LinkWatch::send_move(const command::GroupPlan& plan, std::uint8_t lane, std::size_t link,
-                          const NeighbourPath& to, const wire::MacAddress& mac) {
-  NeighbourPath path = to;
+                          const NeighborPath& to, const wire::MacAddress& mac) {
+  NeighborPath path = to;
   path.remote_mac = mac;
   const auto frame = plans_.frames_to(path, lane);
   if (!frame) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Checks whether packets of living groups still go to their neighbours' MAC addresses.
-/// Acknowledgements that lanes report confirm a neighbour; if they stay away, it is looked up
+/// Checks whether packets of living groups still go to their neighbors' MAC addresses.
+/// Acknowledgements that lanes report confirm a neighbor; if they stay away, it is looked up
 /// again, and if it has another MAC address, lanes are told and the group goes on. Of several paths
-/// to a neighbour each is watched, and the log says if a lane leaves its first one, and if it is
+/// to a neighbor each is watched, and the log says if a lane leaves its first one, and if it is
 /// back. The control thread owns it.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace gradwire::control {
 
-/// Sets times for neighbours that groups use: short enough to find one that moved well before the
+/// Sets times for neighbors that groups use: short enough to find one that moved well before the
 /// group's silence limit.
 void set_times(port::NeighborsConfig& config, const collective::ShardTimeouts& timeouts) noexcept;
 
@@ -37,7 +37,7 @@ class LinkWatch {
             std::vector<port::Neighbors>& neighbors) noexcept
       : datapath_(datapath), plans_(plans), neighbors_(neighbors) {}
 
-  /// Holds the plan's neighbours until remove().
+  /// Holds the plan's neighbors until remove().
   void add(const command::GroupPlan* plan, const PlanRequest& request);
   void remove(const command::GroupPlan* plan);
   void poll(TimeNs now);
@@ -50,7 +50,7 @@ class LinkWatch {
     std::uint8_t lane = 0;
     bool is_first = false;  ///< of the lane's paths to that rank
     bool is_acked = false;  ///< data is sent to that rank, so it sends acknowledgements
-    NeighbourPath path;     ///< with the MAC address that the lane's frames have
+    NeighborPath path;      ///< with the MAC address that the lane's frames have
     bool held = false;
     bool being_moved = false;
     std::uint64_t acks = 0;       ///< as the lane said last; for a link that is not acked: new data
@@ -72,7 +72,7 @@ class LinkWatch {
     wire::MacAddress mac{};
   };
 
-  static void add_paths(Links& links, std::span<const NeighbourPath> paths, std::uint8_t lane,
+  static void add_paths(Links& links, std::span<const NeighborPath> paths, std::uint8_t lane,
                         bool is_acked);
   void look(TimeNs now);
   /// Ranks off the ring that do not answer.
@@ -87,7 +87,7 @@ class LinkWatch {
   void look_for(const command::GroupPlan* plan, const SilentRank& silent, TimeNs now);
   void move_peers();
   [[nodiscard]] bool send_move(const command::GroupPlan& plan, std::uint8_t lane, std::size_t link,
-                               const NeighbourPath& path, const wire::MacAddress& mac);
+                               const NeighborPath& path, const wire::MacAddress& mac);
   void look_at(WatchedLink& link, const collective::ShardStatus& status, TimeNs now);
   void look_at_acks(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
   void look_at_data(WatchedLink& link, const collective::ShardCounters& counters, TimeNs now);
@@ -106,7 +106,7 @@ class LinkWatch {
   const PlanMaker& plans_;
   std::vector<port::Neighbors>& neighbors_;
   std::map<const command::GroupPlan*, Links> links_;
-  /// Ranks that are no neighbours on the ring, with the MAC addresses that the lanes' frames have.
+  /// Ranks that are no neighbors on the ring, with the MAC addresses that the lanes' frames have.
   /// They are not held: a thousand of them would be probed all the time.
   std::map<const command::GroupPlan*, std::vector<PeerPaths>> peers_;
   bool peers_asked_ = false;  ///< one of them may answer from another MAC address

@@ -226,14 +226,14 @@ class Manager {
   [[nodiscard]] bool leave_silent_rails(Group& group);
   /// @return kPending if it was asked for and may still answer, kFailed if nobody asks for it now,
   /// or an error if it can never work.
-  [[nodiscard]] Result<ResolveState> resolve_path(Group& group, NeighbourPath& path, Asking asking,
+  [[nodiscard]] Result<ResolveState> resolve_path(Group& group, NeighborPath& path, Asking asking,
                                                   TimeNs now);
   void unreachable(Group& group, const Error& error, TimeNs now);
   void start_lanes(Group& group, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
   /// @param published  read if it is needed, once for all groups of a round.
   void check_formation_deadline(Group& group, TimeNs now, std::optional<Published>& published);
-  /// The rank that formation waits for: a neighbour that has not been heard, or else this one.
+  /// The rank that formation waits for: a neighbor that has not been heard, or else this one.
   [[nodiscard]] std::uint16_t late_rank(const Group& group, const Published& published) const;
   [[nodiscard]] std::string what_is_missing(const Group& group, const Published& published) const;
   /// Answers all members with the error, and closes the group on the lanes.

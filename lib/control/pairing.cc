@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which addresses of two neighbours belong to each other, and how frames get there.
+// Which addresses of two neighbors belong to each other, and how frames get there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,38 +91,38 @@ std::vector<AddressPair> common_addresses(const ipc::RankInfo& upstream,
   return pairs;
 }
 
-Result<std::vector<NeighbourPath>> neighbour_paths(std::uint16_t rank, std::uint16_t neighbour,
-                                                   bool downstream,
-                                                   std::span<const ipc::RankInfo> table,
-                                                   const ipc::RankInfo& own,
-                                                   std::span<const LocalAddress> addresses) {
-  const ipc::RankInfo& remote = table[neighbour];
+Result<std::vector<NeighborPath>> neighbor_paths(std::uint16_t rank, std::uint16_t neighbor,
+                                                 bool downstream,
+                                                 std::span<const ipc::RankInfo> table,
+                                                 const ipc::RankInfo& own,
+                                                 std::span<const LocalAddress> addresses) {
+  const ipc::RankInfo& remote = table[neighbor];
   auto pairs = downstream ? common_addresses(own, remote) : common_addresses(remote, own);
   if (pairs.empty()) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
-            "rank {} ({}) cannot reach its {} neighbour, rank {} ({}): give both an address in "
+            "rank {} ({}) cannot reach its {} neighbor, rank {} ({}): give both an address in "
             "the same network, or both a gateway{}",
-            rank, addresses_text(own), downstream ? "downstream" : "upstream", neighbour,
+            rank, addresses_text(own), downstream ? "downstream" : "upstream", neighbor,
             addresses_text(remote),
             rails_matter(own, remote) ? ", on rails of the same name" : ""));
   }
-  return paths_by(std::move(pairs), rank, neighbour, downstream, table, addresses);
+  return paths_by(std::move(pairs), rank, neighbor, downstream, table, addresses);
 }
 
-Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs, std::uint16_t rank,
-                                            std::uint16_t other, bool downstream,
-                                            std::span<const ipc::RankInfo> table,
-                                            std::span<const LocalAddress> addresses) {
+Result<std::vector<NeighborPath>> paths_by(std::vector<AddressPair> pairs, std::uint16_t rank,
+                                           std::uint16_t other, bool downstream,
+                                           std::span<const ipc::RankInfo> table,
+                                           std::span<const LocalAddress> addresses) {
   if (pairs.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("nothing connects rank {} ({}) with rank {} ({})", rank,
                             addresses_text(table[rank]), other, addresses_text(table[other])));
   }
-  std::vector<NeighbourPath> paths;
+  std::vector<NeighborPath> paths;
   for (const AddressPair& pair : pairs) {
-    NeighbourPath path;
+    NeighborPath path;
     path.rank = other;
     path.incarnation = table[other].incarnation;
     path.local_ip = downstream ? pair.upstream : pair.downstream;
@@ -154,7 +154,7 @@ std::string text_of(const port::TooBig& message) {
                      message.packet_bytes);
 }
 
-std::string unanswered_text(const NeighbourPath& path, std::string_view side) {
+std::string unanswered_text(const NeighborPath& path, std::string_view side) {
   const std::string rank =
       fmt::format("{} rank {} ({})", side, path.rank, wire::to_string(path.remote_ip));
   if (path.hop.family == 0 || path.hop == path.remote_ip) {

@@ -9,9 +9,9 @@ namespace {
 /// Gives lanes their paths, one after the other.
 class Dealer {
  public:
-  explicit Dealer(std::span<const NeighbourPath> paths) : paths_(paths), lanes_(paths.size(), 0) {
+  explicit Dealer(std::span<const NeighborPath> paths) : paths_(paths), lanes_(paths.size(), 0) {
     rates_are_known_ =
-        std::ranges::none_of(paths, [](const NeighbourPath& path) { return path.rate_bps == 0; });
+        std::ranges::none_of(paths, [](const NeighborPath& path) { return path.rate_bps == 0; });
   }
 
   std::size_t next() {
@@ -37,26 +37,26 @@ class Dealer {
     return rates_are_known_ ? paths_[i].rate_bps : 1;
   }
 
-  std::span<const NeighbourPath> paths_;
+  std::span<const NeighborPath> paths_;
   std::vector<std::uint64_t> lanes_;  ///< by path
   bool rates_are_known_ = false;
 };
 
 }  // namespace
 
-std::size_t first_path(std::span<const NeighbourPath> paths, std::uint8_t lane) {
+std::size_t first_path(std::span<const NeighborPath> paths, std::uint8_t lane) {
   Dealer dealer(paths);
   for (std::uint8_t before = 0; before < lane; ++before) dealer.next();
   return dealer.next();
 }
 
-std::size_t paths_used(std::span<const NeighbourPath> paths, std::size_t lanes) {
+std::size_t paths_used(std::span<const NeighborPath> paths, std::size_t lanes) {
   Dealer dealer(paths);
   for (std::size_t lane = 0; lane < lanes; ++lane) dealer.next();
   return dealer.used();
 }
 
-std::size_t lanes_for_all(std::span<const NeighbourPath> paths) {
+std::size_t lanes_for_all(std::span<const NeighborPath> paths) {
   Dealer dealer(paths);
   // Rates that differ by more than any lanes can make good end the search.
   constexpr std::size_t kMost = 1024;

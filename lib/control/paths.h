@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Addresses of this daemon, and how packets of a group get to its neighbours. Plain data and pure
+/// Addresses of this daemon, and how packets of a group get to its neighbors. Plain data and pure
 /// functions; any thread; they allocate.
 #pragma once
 
@@ -26,9 +26,9 @@ struct LocalAddress {
   std::uint32_t rx_descriptors = 0;  ///< packets that a lane's receive ring holds; 0 = not known
 };
 
-/// One path of frames to a neighbour. Both ends choose the same two addresses, since they apply the
+/// One path of frames to a neighbor. Both ends choose the same two addresses, since they apply the
 /// same rule to the same table (see common_addresses).
-struct NeighbourPath {
+struct NeighborPath {
   std::uint16_t rank = 0;
   std::uint64_t incarnation = 0;
   std::uint16_t port = 0;
@@ -46,25 +46,25 @@ struct NeighbourPath {
 /// the path that leaves it the most, after the lanes before it; of equals, that of the fewest
 /// lanes. So paths of equal rate, or one of an unknown rate, are taken in turn. `paths` is not
 /// empty.
-[[nodiscard]] std::size_t first_path(std::span<const NeighbourPath> paths, std::uint8_t lane);
-[[nodiscard]] inline const NeighbourPath& path_of(std::span<const NeighbourPath> paths,
-                                                  std::uint8_t lane) {
+[[nodiscard]] std::size_t first_path(std::span<const NeighborPath> paths, std::uint8_t lane);
+[[nodiscard]] inline const NeighborPath& path_of(std::span<const NeighborPath> paths,
+                                                 std::uint8_t lane) {
   return paths[first_path(paths, lane)];
 }
 /// With how many paths so many lanes begin.
-[[nodiscard]] std::size_t paths_used(std::span<const NeighbourPath> paths, std::size_t lanes);
+[[nodiscard]] std::size_t paths_used(std::span<const NeighborPath> paths, std::size_t lanes);
 /// With how many lanes each path is begun with by one.
-[[nodiscard]] std::size_t lanes_for_all(std::span<const NeighbourPath> paths);
+[[nodiscard]] std::size_t lanes_for_all(std::span<const NeighborPath> paths);
 
-/// A rank that is no neighbour on the ring: see control/peers.h.
+/// A rank that is no neighbor on the ring: see control/peers.h.
 struct PeerPaths {
   std::uint16_t rank = 0;
   std::vector<collective::LinkTokens> tokens;  ///< by lane
-  std::vector<NeighbourPath> paths;            ///< as path_of() takes them
+  std::vector<NeighborPath> paths;             ///< as path_of() takes them
 };
 
-/// The tokens of one lane's packets to and from the neighbours; control/table.h computes them.
-struct NeighbourTokens {
+/// The tokens of one lane's packets to and from the neighbors; control/table.h computes them.
+struct NeighborTokens {
   collective::LinkTokens upstream;
   collective::LinkTokens downstream;
 };

@@ -47,14 +47,14 @@ std::uint64_t first_bits(std::size_t count) noexcept {
 
 /// Whether two ranks have a link of the ring, or none at all.
 /// @param ring  so many ranks have members.
-bool are_neighbours(std::size_t a, std::size_t b, std::size_t ring) noexcept {
+bool are_neighbors(std::size_t a, std::size_t b, std::size_t ring) noexcept {
   if (a == b || (a >= ring && b >= ring)) return true;
   if (a >= ring || b >= ring) return false;
   const std::size_t ahead = a < b ? b - a : a - b;
   return ahead <= 1 || ahead == ring - 1;
 }
 
-/// Addresses by which two ranks may reach each other though they are no neighbours. A table of
+/// Addresses by which two ranks may reach each other though they are no neighbors. A table of
 /// 1,024 ranks with 8 addresses each comes from any client, so what is needed for each pair of
 /// ranks is computed once for each address.
 class OffRing {
@@ -238,7 +238,7 @@ std::optional<Apart> unconnected_ranks(std::span<const ipc::RankInfo> table,
   std::uint32_t compared = 0;
   for (std::uint16_t a = 0; a < table.size(); ++a) {
     for (std::uint16_t b = a + 1; b < table.size(); ++b) {
-      if (are_neighbours(a, b, ring)) continue;
+      if (are_neighbors(a, b, ring)) continue;
       Known& of = known[classes[a] * count + classes[b]];
       if (of == Known::kNo) {
         if (++compared > kComparisonsMax) return Apart{a, b, true};
@@ -334,7 +334,7 @@ Result<std::vector<PeerPaths>> peer_paths(const GroupKey& key, std::uint16_t ran
   const OffRing off_ring(table);
   std::vector<PeerPaths> peers;
   for (std::uint16_t other = 0; other < table.size(); ++other) {
-    if (are_neighbours(rank, other, table.size() - folding_ranks)) continue;
+    if (are_neighbors(rank, other, table.size() - folding_ranks)) continue;
     const bool first = rank < other;
     auto paths = paths_by(off_ring.pairs(std::min(rank, other), std::max(rank, other)), rank, other,
                           first, table, addresses);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How ranks of a group that are no neighbours on the ring reach each other, and whether its small
+/// How ranks of a group that are no neighbors on the ring reach each other, and whether its small
 /// ops go that way. Everything here is computed from the table alone, so every rank comes to the
 /// same. Any thread; allocates.
 #pragma once
@@ -25,7 +25,7 @@ namespace gradwire::control {
 /// thread, of a table that a client brings.
 inline constexpr std::uint32_t kComparisonsMax = 8192;
 
-/// Two ranks that no pair of addresses connects, though they are no neighbours on the ring.
+/// Two ranks that no pair of addresses connects, though they are no neighbors on the ring.
 struct Apart {
   std::uint16_t a = 0;
   std::uint16_t b = 0;
@@ -86,7 +86,7 @@ struct TransferAgreement {
                                                    const GroupProcesses& processes,
                                                    Connections* known = nullptr);
 
-/// The paths of frames from `rank` to the ranks that are no neighbours of it, without MAC
+/// The paths of frames from `rank` to the ranks that are no neighbors of it, without MAC
 /// addresses, and the tokens of those packets. Both ends choose the same addresses. Nothing goes
 /// between two ranks without members.
 /// @param addresses  this daemon's own; `table[rank]` is its entry.

@@ -21,17 +21,17 @@ constexpr std::uint8_t kEct0 = 2;
 
 }  // namespace
 
-Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
+Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighborPath& neighbor,
                                                  std::uint8_t lane) const {
-  const port::Port& port = *datapath_.ports()[neighbour.port];
+  const port::Port& port = *datapath_.ports()[neighbor.port];
   wire::FrameAddresses addresses;
   addresses.source_mac = port.mac();
-  addresses.destination_mac = *neighbour.remote_mac;
+  addresses.destination_mac = *neighbor.remote_mac;
   addresses.vlan_id = port.config().vlan_id;
-  addresses.source_ip = neighbour.local_ip;
-  addresses.destination_ip = neighbour.remote_ip;
+  addresses.source_ip = neighbor.local_ip;
+  addresses.destination_ip = neighbor.remote_ip;
   addresses.source_port = static_cast<std::uint16_t>(settings_.base_udp_port + lane);
-  addresses.destination_port = static_cast<std::uint16_t>(neighbour.remote_base_udp_port + lane);
+  addresses.destination_port = static_cast<std::uint16_t>(neighbor.remote_base_udp_port + lane);
   addresses.dscp = settings_.dscp;
   addresses.ecn = settings_.ecn ? kEct0 : 0;
   const auto made = wire::FrameTemplate::make(addresses);
@@ -39,14 +39,14 @@ Result<wire::FrameTemplate> PlanMaker::frames_to(const NeighbourPath& neighbour,
     return fail(
         ErrorCode::kUnsupported,
         fmt::format("{} cannot reach rank {} at {}: both addresses must be IPv4, or both IPv6",
-                    wire::to_string(neighbour.local_ip), neighbour.rank,
-                    wire::to_string(neighbour.remote_ip)));
+                    wire::to_string(neighbor.local_ip), neighbor.rank,
+                    wire::to_string(neighbor.remote_ip)));
   }
   return *made;
 }
 
-collective::SourcePorts PlanMaker::sources_to(const NeighbourPath& neighbour) const noexcept {
-  const std::uint16_t there = neighbour.remote_source_ports;
+collective::SourcePorts PlanMaker::sources_to(const NeighborPath& neighbor) const noexcept {
+  const std::uint16_t there = neighbor.remote_source_ports;
   const bool any = there == ipc::RankInfo::kAnySourcePort;
   // A daemon that may not change its ports says nothing of them, and looks for nothing.
   return {any ? settings_.source_ports : std::uint8_t{1}, there != 0 && settings_.source_ports > 1};
@@ -82,12 +82,12 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   command::ShardPlacement placement;
   if (request.nranks > 1) {
     if (request.downstream.empty() || request.upstream.empty() || lane >= request.tokens.size()) {
-      return fail(ErrorCode::kInternal, "a group of several ranks was planned without a neighbour");
+      return fail(ErrorCode::kInternal, "a group of several ranks was planned without a neighbor");
     }
     config.upstream_tokens = request.tokens[lane].upstream;
     config.downstream_tokens = request.tokens[lane].downstream;
-    const NeighbourPath& downstream = path_of(request.downstream, lane);
-    const NeighbourPath& upstream = path_of(request.upstream, lane);
+    const NeighborPath& downstream = path_of(request.downstream, lane);
+    const NeighborPath& upstream = path_of(request.upstream, lane);
     auto down = frames_to(downstream, lane);
     if (!down) return tl::unexpected(down.error());
     auto up = frames_to(upstream, lane);
@@ -106,7 +106,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.received_mbufs_are_exclusive = true;
     for (const auto* paths : {&request.downstream, &request.upstream}) {
       // Data comes from upstream alone, which with two ranks is the same rank.
-      for (const NeighbourPath& path : *paths) {
+      for (const NeighborPath& path : *paths) {
         if (path.rank != upstream.rank) break;
         config.received_mbufs_are_exclusive &= datapath_.ports()[path.port]->row().rx_exclusive;
       }
@@ -144,7 +144,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   return placement;
 }
 
-std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPath> paths,
+std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighborPath> paths,
                                                     std::uint8_t lane,
                                                     const wire::FrameTemplate& first) const {
   // Frames of other paths may begin with a longer header, by a VLAN tag or an IPv6 address: before
@@ -154,7 +154,7 @@ std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPat
   std::vector<collective::LinkPath> others;
   const std::size_t begun_with = first_path(paths, lane);
   for (std::size_t i = 1; i < paths.size(); ++i) {
-    const NeighbourPath& path = paths[(begun_with + i) % paths.size()];
+    const NeighborPath& path = paths[(begun_with + i) % paths.size()];
     const auto frame = frames_to(path, lane);
     if (frame && (any_length || frame->bytes() == first.bytes())) {
       others.push_back({path.remote_ip, *frame, path.port});
@@ -163,13 +163,13 @@ std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighbourPat
   return others;
 }
 
-/// Of neighbours on the ring their links know all that is said of others here.
+/// Of neighbors on the ring their links know all that is said of others here.
 Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                   std::uint8_t lane) const {
   if (!collective::needs_all_ranks(config)) return {};
   config.peers.assign(config.all_ranks(), {});
   for (const PeerPaths& peer : request.peers) {
-    const NeighbourPath& path = path_of(peer.paths, lane);
+    const NeighborPath& path = path_of(peer.paths, lane);
     const auto frame = frames_to(path, lane);
     if (!frame) return tl::unexpected(frame.error());
     config.peers[peer.rank] = {path.incarnation, peer.tokens[lane],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Makes a group's shards, one a lane: frame templates to both neighbours, the
+/// Makes a group's shards, one a lane: frame templates to both neighbors, the
 /// lane's mempools, a reduce backend. The control thread owns it; it allocates.
 #pragma once
 
@@ -41,8 +41,8 @@ class PlanMaker {
   [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
   /// No lane may refer to the plan any more.
   void destroy(command::GroupPlan* plan) noexcept;
-  /// The first bytes of that lane's packets to a neighbour, whose MAC address must be known.
-  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighbourPath& neighbour,
+  /// The first bytes of that lane's packets to a neighbor, whose MAC address must be known.
+  [[nodiscard]] Result<wire::FrameTemplate> frames_to(const NeighborPath& neighbor,
                                                       std::uint8_t lane) const;
   /// What is the same for every group.
   [[nodiscard]] const collective::ShardConfig& shard_settings() const noexcept {
@@ -62,8 +62,8 @@ class PlanMaker {
   [[nodiscard]] Result<void> add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                        std::uint8_t lane) const;
   /// Paths beside the lane's first, whose frames begin with `first`.
-  [[nodiscard]] collective::SourcePorts sources_to(const NeighbourPath& neighbour) const noexcept;
-  [[nodiscard]] std::vector<collective::LinkPath> others(std::span<const NeighbourPath> paths,
+  [[nodiscard]] collective::SourcePorts sources_to(const NeighborPath& neighbor) const noexcept;
+  [[nodiscard]] std::vector<collective::LinkPath> others(std::span<const NeighborPath> paths,
                                                          std::uint8_t lane,
                                                          const wire::FrameTemplate& first) const;
   PlanSettings settings_;

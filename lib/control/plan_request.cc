@@ -37,11 +37,11 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
     wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
   }
   if (wanted.nranks == 1) return wanted;
-  const auto paths = [&](std::uint16_t neighbour, bool downstream) {
-    return neighbour_paths(wanted.rank, neighbour, downstream, join.table, own, addresses);
+  const auto paths = [&](std::uint16_t neighbor, bool downstream) {
+    return neighbor_paths(wanted.rank, neighbor, downstream, join.table, own, addresses);
   };
   if (!wanted.folds_only()) {
-    wanted.tokens = neighbour_tokens(wanted.key, wanted.lanes, wanted.rank, ring);
+    wanted.tokens = neighbor_tokens(wanted.key, wanted.lanes, wanted.rank, ring);
     auto down = paths(collective::downstream_rank(wanted.rank, wanted.nranks), true);
     if (!down) return tl::unexpected(down.error());
     auto up = paths(collective::upstream_rank(wanted.rank, wanted.nranks), false);

@@ -23,7 +23,7 @@ bool may_see(uid_t viewer, uid_t owner) noexcept {
 }
 
 status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard,
-                           std::span<const NeighbourPath> downstream, TimeNs now) {
+                           std::span<const NeighborPath> downstream, TimeNs now) {
   status::Shard out;
   out.lane = lane;
   out.state = collective::name_of(shard.state);
@@ -185,7 +185,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     return wait;
   }
   const auto downstream = [&](const std::string& what) {
-    wait.neighbour = "downstream";
+    wait.neighbor = "downstream";
     wait.rank = group.downstream_rank();
     wait.text += fmt::format("downstream rank {}{}", wait.rank, what);
   };
@@ -193,7 +193,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
                         ? late_ranks(group.rank, group.nranks(), status.posted_onwards)
                         : std::nullopt;
   if (status.upstream_silence_ns >= kNotableSilenceNs) {
-    wait.neighbour = "upstream";
+    wait.neighbor = "upstream";
     wait.rank = group.upstream_rank();
     wait.since = now - status.upstream_silence_ns;
     wait.text += fmt::format("upstream rank {}, silent for {:.3f} s", wait.rank,
@@ -205,7 +205,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     downstream(fmt::format(", whose clients have posted ops only up to {}",
                            status.downstream_posted_op_seq));
   } else if (status.is_contribution_missing) {
-    wait.neighbour = "rank";
+    wait.neighbor = "rank";
     wait.rank = status.missing_rank;
     wait.text += fmt::format("the contribution of rank {}", wait.rank);
     if (wait.rank >= group.nranks()) {
@@ -216,7 +216,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
       wait.text += fmt::format(", silent for {:.3f} s", seconds(status.least_heard_ns));
     }
   } else if (late) {
-    wait.neighbour = late->first == late->last ? "rank" : "ranks";
+    wait.neighbor = late->first == late->last ? "rank" : "ranks";
     wait.rank = late->first;
     wait.text += late->first == late->last
                      ? fmt::format("rank {}, whose clients have not posted it", late->first)
@@ -230,7 +230,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
   } else if (status.waits_for_downstream) {
     downstream(fmt::format(" to acknowledge {} bytes", status.bytes_in_flight));
   } else {
-    wait.neighbour = "upstream";
+    wait.neighbor = "upstream";
     wait.rank = group.upstream_rank();
     wait.text += fmt::format("data from upstream rank {}", wait.rank);
   }
@@ -293,7 +293,7 @@ status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
   out.posted_s = age(shard.oldest_op.posted_at);
   out.first_chunk_s = age(shard.oldest_op.first_chunk_at);
   out.retransmissions = shard.oldest_op.retransmissions;
-  out.waits_for = *wait.neighbour == '\0' ? "this rank" : wait.neighbour;
+  out.waits_for = *wait.neighbor == '\0' ? "this rank" : wait.neighbor;
   out.waits_for_rank = wait.rank;
   out.since_s = age(wait.since);
   out.text = wait.text;

@@ -25,17 +25,17 @@ namespace gradwire::control {
 
 /// @param downstream  paths to the downstream rank, as path_of() takes them
 [[nodiscard]] status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& shard,
-                                         std::span<const NeighbourPath> downstream, TimeNs now);
+                                         std::span<const NeighborPath> downstream, TimeNs now);
 [[nodiscard]] status::Transport transport_status(const collective::ShardCounters& counters);
 /// Each value is the last one that the lane wrote.
 [[nodiscard]] status::LaneCounters lane_counters_status(const lane::LaneCounters& counters);
 
 /// The oldest unfinished op of a formed group on one lane, and which rank it waits for.
 struct OpWait {
-  std::uint64_t op_seq = 0;    ///< 0 = there is none
-  const char* neighbour = "";  ///< "upstream", "downstream", "rank" or "ranks"; or "" if it waits
-                               ///< for this rank itself
-  std::uint16_t rank = 0;      ///< which one; the first of several ranks of which one is late
+  std::uint64_t op_seq = 0;   ///< 0 = there is none
+  const char* neighbor = "";  ///< "upstream", "downstream", "rank" or "ranks"; or "" if it waits
+                              ///< for this rank itself
+  std::uint16_t rank = 0;     ///< which one; the first of several ranks of which one is late
   TimeNs since = 0;
   std::string text;  ///< one line: for whom it waits, and for what
 };

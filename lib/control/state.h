@@ -120,7 +120,7 @@ struct Member {
 
 enum class GroupState : std::uint8_t {
   kGathering,  ///< waits for members to join
-  kResolving,  ///< waits for the neighbours' MAC addresses
+  kResolving,  ///< waits for the neighbors' MAC addresses
   kForming,    ///< the lanes have it and send hellos
   kFormed,     ///< ops run; after an abort it keeps this state until its members have left
   kClosing,    ///< the lanes were told to leave

@@ -17,18 +17,18 @@ std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 /// Stands for a lane that has published nothing of the group.
 const command::PublishedStatus kNothing{};
 
-std::optional<status::Neighbour> neighbour_status(std::span<const NeighbourPath> paths,
-                                                  const LaneControl& lanes) {
+std::optional<status::Neighbor> neighbor_status(std::span<const NeighborPath> paths,
+                                                const LaneControl& lanes) {
   if (paths.empty()) return std::nullopt;
-  status::Neighbour out;
+  status::Neighbor out;
   out.rank = paths.front().rank;
   out.incarnation = hex(paths.front().incarnation);
-  for (const NeighbourPath& path : paths) {
+  for (const NeighborPath& path : paths) {
     status::Path& entry = out.paths.emplace_back();
     entry.port = path.port;
     entry.local_ip = wire::to_string(path.local_ip);
     entry.remote_ip = wire::to_string(path.remote_ip);
-    // A neighbour may have moved since the group was formed.
+    // A neighbor may have moved since the group was formed.
     const auto mac = lanes.mac_of(path.port, path.remote_ip);
     if (mac || path.remote_mac) entry.remote_mac = wire::to_string(mac ? *mac : *path.remote_mac);
   }
@@ -60,8 +60,8 @@ OpWait members_op_wait(const Group& group, const command::MembersWait& members) 
 void hide_names(const Group& group, status::Group& shown) {
   shown.group_id = status::hidden_name(group.handle);
   shown.table_digest.reset();
-  for (auto* neighbour : {&shown.downstream, &shown.upstream}) {
-    if (*neighbour) (*neighbour)->incarnation.reset();
+  for (auto* neighbor : {&shown.downstream, &shown.upstream}) {
+    if (*neighbor) (*neighbor)->incarnation.reset();
   }
   if (!group.reason.is_set()) return;
   AbortReason reason = group.reason;
@@ -241,8 +241,8 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.lanes = group.wanted.lanes;
   out.payload_bytes = group.wanted.payload_bytes;
   out.table_digest = hex(group.wanted.table_digest);
-  out.downstream = neighbour_status(group.wanted.downstream, lanes_);
-  out.upstream = neighbour_status(group.wanted.upstream, lanes_);
+  out.downstream = neighbor_status(group.wanted.downstream, lanes_);
+  out.upstream = neighbor_status(group.wanted.upstream, lanes_);
   out.idle_networks = group.idle_networks;
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
   out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_op_bytes() >> 10);

@@ -358,13 +358,13 @@ std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t f
   return sip_hash(secrets, bytes);
 }
 
-std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,
-                                              std::uint16_t rank,
-                                              std::span<const ipc::RankInfo> table) {
+std::vector<NeighborTokens> neighbor_tokens(const GroupKey& key, std::uint8_t lanes,
+                                            std::uint16_t rank,
+                                            std::span<const ipc::RankInfo> table) {
   const auto nranks = static_cast<std::uint16_t>(table.size());
   const std::uint16_t up = collective::upstream_rank(rank, nranks);
   const std::uint16_t down = collective::downstream_rank(rank, nranks);
-  std::vector<NeighbourTokens> tokens(lanes);
+  std::vector<NeighborTokens> tokens(lanes);
   for (std::uint8_t lane = 0; lane < lanes; ++lane) {
     const auto both = [&](std::uint16_t other) {
       return collective::LinkTokens{link_token(key, lane, rank, other, table),

@@ -81,14 +81,14 @@ struct Agreement {
 
 /// The token in packets from one rank to another on a lane, without which nobody can forge one: a
 /// pseudo-random function of the group, the lane, and the two ranks and their daemons, keyed by the
-/// secrets of these two entries. The other entries do not matter, so that two neighbours whose
+/// secrets of these two entries. The other entries do not matter, so that two neighbors whose
 /// tables differ elsewhere can still tell each other.
 [[nodiscard]] std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,
                                        std::uint16_t to, std::span<const ipc::RankInfo> table);
-/// The tokens for the neighbours of `rank`, by lane.
-[[nodiscard]] std::vector<NeighbourTokens> neighbour_tokens(const GroupKey& key, std::uint8_t lanes,
-                                                            std::uint16_t rank,
-                                                            std::span<const ipc::RankInfo> table);
+/// The tokens for the neighbors of `rank`, by lane.
+[[nodiscard]] std::vector<NeighborTokens> neighbor_tokens(const GroupKey& key, std::uint8_t lanes,
+                                                          std::uint16_t rank,
+                                                          std::span<const ipc::RankInfo> table);
 
 struct AddressPair {
   wire::IpAddress upstream;
@@ -97,7 +97,7 @@ struct AddressPair {
 /// What a rail's name is in a table. @return 0 if it is empty.
 [[nodiscard]] std::uint32_t rail_hash(std::string_view name) noexcept;
 
-/// Pairs the addresses of two neighbours, in the order of `upstream`; both ends use these pairs for
+/// Pairs the addresses of two neighbors, in the order of `upstream`; both ends use these pairs for
 /// the links between them, lane by lane. Those of rails with one name come first, if a network or
 /// routes connect them; then, in order, those in one network (by both prefixes); then, in order,
 /// those that both have a route beyond their network. Rails with different names are never paired.
@@ -107,25 +107,25 @@ struct AddressPair {
 /// Whether there are any, whoever is upstream.
 [[nodiscard]] bool have_common_address(const ipc::RankInfo& a, const ipc::RankInfo& b);
 
-/// The paths of frames from `rank` to its neighbour, without the neighbour's MAC address: one for
+/// The paths of frames from `rank` to its neighbor, without the neighbor's MAC address: one for
 /// each pair of common addresses.
 /// @param addresses this daemon's own addresses; `own` is its entry.
 /// @return an error that names both ranks if nothing connects them, or if they have one address.
-[[nodiscard]] Result<std::vector<NeighbourPath>> neighbour_paths(
-    std::uint16_t rank, std::uint16_t neighbour, bool downstream,
+[[nodiscard]] Result<std::vector<NeighborPath>> neighbor_paths(
+    std::uint16_t rank, std::uint16_t neighbor, bool downstream,
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
 
 /// The same of given pairs.
-[[nodiscard]] Result<std::vector<NeighbourPath>> paths_by(std::vector<AddressPair> pairs,
-                                                          std::uint16_t rank, std::uint16_t other,
-                                                          bool downstream,
-                                                          std::span<const ipc::RankInfo> table,
-                                                          std::span<const LocalAddress> addresses);
+[[nodiscard]] Result<std::vector<NeighborPath>> paths_by(std::vector<AddressPair> pairs,
+                                                         std::uint16_t rank, std::uint16_t other,
+                                                         bool downstream,
+                                                         std::span<const ipc::RankInfo> table,
+                                                         std::span<const LocalAddress> addresses);
 
 /// Says whose MAC address has not been found yet: the rank's, or that of the router to it.
 /// @param side  "upstream" or "downstream".
-[[nodiscard]] std::string unanswered_text(const NeighbourPath& path, std::string_view side);
+[[nodiscard]] std::string unanswered_text(const NeighborPath& path, std::string_view side);
 /// "the router A says that its next link carries N bytes, and a packet to B has M".
 [[nodiscard]] std::string text_of(const port::TooBig& message);
 

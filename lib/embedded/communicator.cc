@@ -180,9 +180,9 @@ Error Communicator::aborted() const { return {ErrorCode::kAborted, describe(reas
 
 // --- formation ----------------------------------------------------------------------------------
 
-Result<void> Communicator::resolve(std::span<control::NeighbourPath> paths, control::Asking asking,
+Result<void> Communicator::resolve(std::span<control::NeighborPath> paths, control::Asking asking,
                                    TimeNs deadline) {
-  for (control::NeighbourPath& path : paths) {
+  for (control::NeighborPath& path : paths) {
     control::Resolution found;
     const auto asked = drive_until(
         [&] {
@@ -234,7 +234,7 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   auto wanted = control::plan_request(join, info_, control_->addresses());
   if (!wanted) return tl::unexpected(wanted.error());
   // One path for each lane, since nobody would leave out one that is silent.
-  const auto shorten = [&](std::vector<control::NeighbourPath>& paths) {
+  const auto shorten = [&](std::vector<control::NeighborPath>& paths) {
     if (paths.size() > wanted->lanes) paths.resize(wanted->lanes);
   };
   shorten(wanted->downstream);
@@ -258,7 +258,7 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   if (auto added = send(command::RequestType::kAddGroup, deadline); !added) return added;
   const auto formed = drive_until(
       [&] { return lanes_formed_ == plan_->shards.size() || reason_.is_set(); }, deadline,
-      fmt::format("rank {}: the neighbours have not answered on {} of {} lanes", rank,
+      fmt::format("rank {}: the neighbors have not answered on {} of {} lanes", rank,
                   plan_->shards.size() - lanes_formed_, plan_->shards.size()));
   if (!formed) return formed;
   if (reason_.is_set()) return tl::unexpected(aborted());

@@ -7,7 +7,7 @@
 ///
 /// The program has started the EAL. One thread owns a Communicator and makes every call; calls that
 /// wait drive the lane and have a time limit. Between calls lane 0 does nothing: if the program
-/// makes no call for longer than the silence timeout, its neighbours take it for dead. Each call
+/// makes no call for longer than the silence timeout, its neighbors take it for dead. Each call
 /// sets floating-point control (MXCSR) to the default and restores it.
 #pragma once
 
@@ -89,7 +89,7 @@ class Communicator {
   /// post() and wait().
   [[nodiscard]] Result<void> all_reduce(const AllReduce& op, TimeNs timeout_ns);
 
-  /// Says bye and waits until the neighbours have received it; afterwards only destroy the object.
+  /// Says bye and waits until the neighbors have received it; afterwards only destroy the object.
   [[nodiscard]] Result<void> leave(TimeNs timeout_ns);
 
   [[nodiscard]] lane::Datapath& datapath() noexcept { return *datapath_; }
@@ -113,8 +113,8 @@ class Communicator {
   /// Drives until `done()`, the group is aborted, or `deadline`.
   template <class Done>
   Result<void> drive_until(Done&& done, TimeNs deadline, const std::string& what);
-  [[nodiscard]] Result<void> resolve(std::span<control::NeighbourPath> paths,
-                                     control::Asking asking, TimeNs deadline);
+  [[nodiscard]] Result<void> resolve(std::span<control::NeighborPath> paths, control::Asking asking,
+                                     TimeNs deadline);
   [[nodiscard]] Result<void> send(command::RequestType type, TimeNs deadline);
   [[nodiscard]] Error aborted() const;
 

@@ -46,7 +46,7 @@ class GroupIndex {
         entries_(groups),
         sources_(2 * groups, KeyedHash{secret}) {}
 
-  /// Call it once for each group. A group without neighbours is not indexed.
+  /// Call it once for each group. A group without neighbors is not indexed.
   void add(const collective::ShardConfig& config, std::uint16_t slot) {
     if (config.nranks < 2) return;
     const std::uint32_t tag = wire::group_tag(config.key);
@@ -76,8 +76,8 @@ class GroupIndex {
   [[nodiscard]] std::uint16_t next(std::uint16_t slot) const noexcept {
     return with_tag(entries_[slot].tag, entries_[slot].next);
   }
-  /// Whether a neighbour of some group sends from that address.
-  [[nodiscard]] bool has_neighbour(const wire::IpAddress& ip) const noexcept {
+  /// Whether a neighbor of some group sends from that address.
+  [[nodiscard]] bool has_neighbor(const wire::IpAddress& ip) const noexcept {
     return sources_.contains(ip);
   }
 

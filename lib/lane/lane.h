@@ -44,7 +44,7 @@
 
 namespace gradwire::lane {
 
-/// How much of a frame the control thread gets: neighbour discovery has options of any length.
+/// How much of a frame the control thread gets: neighbor discovery has options of any length.
 inline constexpr std::size_t kControlFrameBytes = 768;
 
 struct LaneConfig {
@@ -212,7 +212,7 @@ class Lane {
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
   void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
-  /// Finds the group with the tag of packet_ whose neighbour sent it; if there is none, any group
+  /// Finds the group with the tag of packet_ whose neighbor sent it; if there is none, any group
   /// with that tag.
   /// @return its slot; kNoSlot if there is none.
   [[nodiscard]] std::uint16_t slot_of(const wire::IpAddress& source,
@@ -266,7 +266,7 @@ class Lane {
 
   static constexpr std::uint16_t kMaxBurst = port::FaultStage::kBurst;
   /// Frames are received first, and then their payloads are read again to be checked and reduced.
-  /// More bytes than the L1 cache holds would be fetched twice, and the neighbour would wait until
+  /// More bytes than the L1 cache holds would be fetched twice, and the neighbor would wait until
   /// the end.
   static constexpr std::uint32_t kRoundBytes = 32u << 10;
   static constexpr int kRequestsPerRound = 8;

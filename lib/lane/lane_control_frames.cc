@@ -18,7 +18,7 @@ std::span<std::byte> first_segment(rte_mbuf* frame) noexcept {
 }  // namespace
 
 /// Routers may be anywhere, so what they say has a limit of its own, below what the control thread
-/// does for neighbours.
+/// does for neighbors.
 void Lane::too_big(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
                    TimeNs now) noexcept {
   if (!ports_[port_index].too_big.allow(now)) {

@@ -39,7 +39,7 @@ bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexc
          std::memcmp(arp.data() + kSenderOffset, ip.bytes.data(), 4) == 0;
 }
 
-/// The same of a neighbour solicitation or advertisement.
+/// The same of a neighbor solicitation or advertisement.
 bool is_discovery_for(const wire::IpAddress& ip, const wire::FrameView& view) noexcept {
   constexpr std::size_t kTargetOffset = 8;
   return std::memcmp(view.payload.data() + kTargetOffset, ip.bytes.data(), ip.bytes.size()) == 0 ||
@@ -199,21 +199,21 @@ std::uint16_t Lane::slot_of(const wire::IpAddress& source,
   return found;
 }
 
-/// Remembers that a group's neighbour speaks another version, so that the group can say why it does
+/// Remembers that a group's neighbor speaks another version, so that the group can say why it does
 /// not form. Checked rarely, because there may be many such packets.
 void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept {
-  if (now < next_version_note_ || !groups_.has_neighbour(view.source_ip)) return;
+  if (now < next_version_note_ || !groups_.has_neighbor(view.source_ip)) return;
   next_version_note_ = now + kNoteNs;
   for (const std::uint16_t index : in_use_) {
     slots_[index].shard->on_other_version(view.source_ip, wire::version_of(view.payload));
   }
 }
 
-/// The same of a hello of a group that is not here: its neighbour may join another epoch of one
+/// The same of a hello of a group that is not here: its neighbor may join another epoch of one
 /// that is.
 void Lane::note_other_group(const wire::FrameView& view, TimeNs now) noexcept {
   if (packet_.common.type != wire::PacketType::kHello || now < next_version_note_ ||
-      !groups_.has_neighbour(view.source_ip)) {
+      !groups_.has_neighbor(view.source_ip)) {
     return;
   }
   next_version_note_ = now + kNoteNs;
@@ -249,7 +249,7 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   if (from.drop != wire::Drop::kNone && packet_.common.type == wire::PacketType::kHello) {
     slot.shard->on_unfit_hello(view.source_ip, packet_.common.from_rank);
   }
-  // A packet that no neighbour sent does not end a group's rest: the shard only counts and drops
+  // A packet that no neighbor sent does not end a group's rest: the shard only counts and drops
   // it.
   if (!slot.touched && from.drop == wire::Drop::kNone) {
     wake(slot);
@@ -276,7 +276,7 @@ void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs no
 }
 
 /// Handles a frame whose first segment has all headers, including the packet's. The rest may be in
-/// GPU memory, which is slow to read, so it is read only for neighbours and for pings that will be
+/// GPU memory, which is slow to read, so it is read only for neighbors and for pings that will be
 /// answered.
 void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
@@ -300,7 +300,7 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       drop(frame, wire::Drop::kNoBuffer);
     }
   } else if (view.kind != wire::FrameKind::kUdp || !is_for_lane(port, view) ||
-             (!groups_.has_neighbour(view.source_ip) && !is_of_a_rank(view))) {
+             (!groups_.has_neighbor(view.source_ip) && !is_of_a_rank(view))) {
     drop(frame, wire::Drop::kForeign);
   } else if (is_split_chunk(frame, view) || gather(frame)) {
     receive_packet(frame, view, now);
@@ -309,7 +309,7 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   }
 }
 
-/// Whether the packet's header, which is in the first segment, is of a rank that is no neighbour.
+/// Whether the packet's header, which is in the first segment, is of a rank that is no neighbor.
 bool Lane::is_of_a_rank(const wire::FrameView& view) noexcept {
   collective::PacketSource from;
   return decode_header(view, packet_) == wire::Drop::kNone &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How the frames begin that ask for neighbours, and numbers in network byte order. Any thread;
+/// How the frames begin that ask for neighbors, and numbers in network byte order. Any thread;
 /// nothing here allocates.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// IPv6's neighbour discovery (RFC 4861 sections 4.3 and 4.4, RFC 4862 section 5.4) as frames: what
+/// IPv6's neighbor discovery (RFC 4861 sections 4.3 and 4.4, RFC 4862 section 5.4) as frames: what
 /// ARP is to IPv4. neighbor_message.h chooses between the two. Routers' advertisements and
 /// redirects are never read: a port has the gateway that it was configured with. Any thread;
 /// nothing here allocates.

@@ -83,7 +83,7 @@ MessageVerdict read_message(const wire::FrameView& frame, NeighborMessage& out) 
 }
 
 const char* protocol_name(const wire::IpAddress& ip) noexcept {
-  return ip.family == 6 ? "neighbour discovery" : "ARP";
+  return ip.family == 6 ? "neighbor discovery" : "ARP";
 }
 
 }  // namespace gradwire::port

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What hosts of a network ask and tell each other about MAC addresses: ARP (RFC 826) over IPv4,
-/// neighbour discovery (neighbor_discovery.h) over IPv6. Bytes of frames, no state. Any thread;
+/// neighbor discovery (neighbor_discovery.h) over IPv6. Bytes of frames, no state. Any thread;
 /// nothing here allocates.
 #pragma once
 

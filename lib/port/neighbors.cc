@@ -14,7 +14,7 @@ namespace {
 // Further answers are dropped while this many wait, as in a flood of requests.
 constexpr std::size_t kMaxOutgoing = 256;
 constexpr std::size_t kMaxEvents = 64;
-constexpr TimeNs kEventIntervalNs = 10'000'000'000;  // of claims for one neighbour, of duplicates
+constexpr TimeNs kEventIntervalNs = 10'000'000'000;  // of claims for one neighbor, of duplicates
 constexpr std::uint32_t kOwnProbes = 3;              // RFC 5227's PROBE_NUM
 
 bool is_any(const wire::IpAddress& ip) noexcept {
@@ -39,14 +39,14 @@ Result<void> Neighbors::resolve(const wire::IpAddress& ip, TimeNs now) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
-            "{} is not in the port's network {}/{}: neighbours in a ring must share a network",
+            "{} is not in the port's network {}/{}: neighbors in a ring must share a network",
             wire::to_string(ip), wire::to_string(config_.ip), config_.prefix_bits));
   }
   auto found = entries_.find(ip);
   if (found == entries_.end()) {
     if (!make_room(now)) {
       return fail(ErrorCode::kResourceExhausted,
-                  fmt::format("{} cannot be resolved: the table of neighbours is full, and groups "
+                  fmt::format("{} cannot be resolved: the table of neighbors is full, and groups "
                               "use all its {} entries",
                               wire::to_string(ip), entries_.size()));
     }
@@ -172,7 +172,7 @@ void Neighbors::probe(const wire::IpAddress& ip, Entry& entry, std::uint32_t uni
   ask(ip, entry, now);
 }
 
-/// A neighbour that is known is asked under its address first, so that a quiet network stays quiet
+/// A neighbor that is known is asked under its address first, so that a quiet network stays quiet
 /// (RFC 1122 section 2.3.2.1).
 void Neighbors::ask(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
   const bool probes = entry.state == NeighborState::kProbe;
@@ -284,7 +284,7 @@ void Neighbors::move(const wire::IpAddress& ip, Entry& entry, const wire::MacAdd
   prove(entry, now);
 }
 
-/// What a suspected neighbour answers proves little: its packets may still come to nothing.
+/// What a suspected neighbor answers proves little: its packets may still come to nothing.
 void Neighbors::prove(Entry& entry, TimeNs now) noexcept {
   if (entry.suspected) {
     entry.suspect_from_ns = now + (config_.probe_ns << std::min(entry.unproven, 4u));

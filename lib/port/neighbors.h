@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Which MAC address a neighbour has: asked for by ARP (RFC 826), over IPv6 by neighbour discovery
+/// Which MAC address a neighbor has: asked for by ARP (RFC 826), over IPv6 by neighbor discovery
 /// (RFC 4861), or given by static entries, and kept with the states of RFC 4861 section 7.3.2.
 /// Answers what others ask. Sans-IO: the control thread passes received frames and time in, and
 /// takes out frames to send. One object for each address of a port; the control thread owns it; it
 /// allocates when an address is first requested.
 ///
-/// A MAC address that is known is replaced in one case only: the neighbour was asked under it and
+/// A MAC address that is known is replaced in one case only: the neighbor was asked under it and
 /// did not answer, then everybody was asked, and another one answered. Whatever else says that the
-/// neighbour is elsewhere is counted and ignored, and whoever answers without being asked goes
-/// after those who do not. So nobody can take a living neighbour's place, and a router that comes
+/// neighbor is elsewhere is counted and ignored, and whoever answers without being asked goes
+/// after those who do not. So nobody can take a living neighbor's place, and a router that comes
 /// back with another MAC address is found.
 ///
 /// RFC 4861's times are made for hosts that may wait for half a minute. A group aborts after its
-/// silence limit, so neighbours that groups use have shorter ones, which the owner derives from
+/// silence limit, so neighbors that groups use have shorter ones, which the owner derives from
 /// that limit.
 ///
 /// The table is bounded, but clients choose the addresses. So a full table evicts entries that no
@@ -45,12 +45,12 @@ struct NeighborsConfig {
   // An address that is not known yet.
   TimeNs retry_ns = 200'000'000;  ///< between two questions
   std::uint32_t attempts = 10;    ///< questions to everybody without an answer, then it failed
-  // A neighbour that is known.
+  // A neighbor that is known.
   TimeNs idle_reachable_ns = 30'000'000'000;  ///< how long an answer holds if no group uses it
   TimeNs reachable_ns = 30'000'000'000;       ///< an answer or confirm(), if a group does
   TimeNs delay_ns = 5'000'000'000;            ///< from then on confirm() is waited for so long
   TimeNs probe_ns = 1'000'000'000;            ///< between two questions after that
-  std::uint32_t unicast_probes = 3;           ///< of those, to the neighbour alone
+  std::uint32_t unicast_probes = 3;           ///< of those, to the neighbor alone
   TimeNs rest_ns = 1'000'000'000;  ///< after all of them; doubled each time, up to a minute
   /// Those of a group of the largest size, and as many of others.
   std::size_t max_entries = 2 * kMaxRanks;
@@ -61,9 +61,9 @@ struct NeighborsConfig {
 struct NeighborCounters {
   std::uint64_t evicted = 0;     ///< because the table was full
   std::uint64_t refused = 0;     ///< from a group address, or an answer to one
-  std::uint64_t moved = 0;       ///< neighbours that were found at another MAC address
-  std::uint64_t claims = 0;      ///< said another MAC address of a known neighbour, and was ignored
-  std::uint64_t unanswered = 0;  ///< times that all questions about a known neighbour were in vain
+  std::uint64_t moved = 0;       ///< neighbors that were found at another MAC address
+  std::uint64_t claims = 0;      ///< said another MAC address of a known neighbor, and was ignored
+  std::uint64_t unanswered = 0;  ///< times that all questions about a known neighbor were in vain
   std::uint64_t duplicates = 0;  ///< frames of others that have the port's own address
 };
 
@@ -100,7 +100,7 @@ class Neighbors {
   /// Starts to resolve `ip` unless it is known, and starts again if it failed. Refuses an address
   /// outside of the port's network. If the table is full, it scans all entries once.
   [[nodiscard]] Result<void> resolve(const wire::IpAddress& ip, TimeNs now);
-  /// A group uses the neighbour from now on until release(), so it is not evicted.
+  /// A group uses the neighbor from now on until release(), so it is not evicted.
   /// @return false if it is not known; there is nothing to release then.
   [[nodiscard]] bool hold(const wire::IpAddress& ip) noexcept;
   void release(const wire::IpAddress& ip) noexcept;
@@ -114,19 +114,19 @@ class Neighbors {
   /// answers and the silence lasts, everybody is asked, and another answer goes before its own.
   void suspect(const wire::IpAddress& ip, TimeNs now);
   /// Packets may soon go there, and none have lately, so nothing speaks for it or against it: it is
-  /// asked as a neighbour in use that nothing confirms, unless it answered within `reachable_ns`.
+  /// asked as a neighbor in use that nothing confirms, unless it answered within `reachable_ns`.
   void check(const wire::IpAddress& ip, TimeNs now);
 
   /// The link went down: the other end may now be a different host.
   void forget_learnt() noexcept;
   /// The link came up, at the start too: asks whether somebody else has the port's address, tells
-  /// switches over IPv6 to let questions for it through, and asks again for the neighbours that
+  /// switches over IPv6 to let questions for it through, and asks again for the neighbors that
   /// groups use.
   void on_link_up(TimeNs now);
 
   /// Handles a frame received on the port: learns from answers, answers questions, ignores other
-  /// frames. Answers to strangers are limited by a ReplyLimit, and answers to neighbours by another
-  /// one, so that a flood of strangers does not keep neighbours from their answers.
+  /// frames. Answers to strangers are limited by a ReplyLimit, and answers to neighbors by another
+  /// one, so that a flood of strangers does not keep neighbors from their answers.
   void on_frame(std::span<const std::byte> frame, TimeNs now);
   /// Repeats requests and gives up on them; call it at deadline() or later.
   void poll(TimeNs now);

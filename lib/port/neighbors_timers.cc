@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a table of neighbours does when time has passed: it asks again, and gives up.
+// What a table of neighbors does when time has passed: it asks again, and gives up.
 #include <algorithm>
 
 #include "port/neighbor_discovery.h"
@@ -56,7 +56,7 @@ void Neighbors::on_timer(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
   }
 }
 
-/// A neighbour that groups use is kept: it may take packets though it does not answer questions.
+/// A neighbor that groups use is kept: it may take packets though it does not answer questions.
 void Neighbors::give_up(Entry& entry, TimeNs now) {
   if (entry.known) ++counters_.unanswered;
   if (entry.known && entry.holds > 0) {

@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kCacheMbufs = 64;
 constexpr unsigned kControlCacheMbufs = 32;
 constexpr std::uint32_t kBurst = 32;
-// Data room of an exchanged frame: the front of what asks for neighbours, or answers.
+// Data room of an exchanged frame: the front of what asks for neighbors, or answers.
 constexpr std::uint16_t kExchangeRoom = RTE_PKTMBUF_HEADROOM + 768;
 
 struct Made {

@@ -358,11 +358,11 @@ void Port::stop() noexcept {
   beside_no_interrupt([this] { [[maybe_unused]] const int ignored = rte_eth_dev_stop(id_); });
 }
 
-bool Port::carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const {
+bool Port::carries(const wire::MacAddress& neighbor, std::uint32_t ip_bytes) const {
   if (row_->limit != FrameLimitRule::kPacketFrame || if_index_ == 0) return true;
   const std::size_t header =
       wire::kEthernetBytes + (config_.vlan_id ? wire::kVlanBytes : std::size_t{0});
-  return probe_frame(if_index_, mac_, neighbour, config_.vlan_id, header + ip_bytes) !=
+  return probe_frame(if_index_, mac_, neighbor, config_.vlan_id, header + ip_bytes) !=
          FrameVerdict::kTooLong;
 }
 

@@ -160,9 +160,9 @@ class Port {
   [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
   /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY if there is none.
   [[nodiscard]] int socket() const noexcept { return socket_; }
-  /// Control thread: whether the kernel sends IP packets of `ip_bytes` to that neighbour. True for
+  /// Control thread: whether the kernel sends IP packets of `ip_bytes` to that neighbor. True for
   /// drivers that bypass the kernel, since nothing is known about them.
-  [[nodiscard]] bool carries(const wire::MacAddress& neighbour, std::uint32_t ip_bytes) const;
+  [[nodiscard]] bool carries(const wire::MacAddress& neighbor, std::uint32_t ip_bytes) const;
   /// Asks the driver; does not wait.
   [[nodiscard]] bool link_up() const noexcept;
   /// What it may send by its configuration, or else by its link; 0 if the driver does not know.
@@ -202,7 +202,7 @@ class Port {
   std::uint16_t rx_descriptors_ = 0;
   std::uint16_t tx_descriptors_ = 0;
   // Offloads are used only if payloads go to a GPU's memory, and for UDP's checksum over IPv6.
-  // Otherwise frames are one segment, checksums are computed once per neighbour, and MBUF_FAST_FREE
+  // Otherwise frames are one segment, checksums are computed once per neighbor, and MBUF_FAST_FREE
   // would be wrong, since sent mbufs have other owners.
   std::uint64_t rx_offloads_ = 0;
   std::uint64_t tx_offloads_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a port needs for IPv6 besides: checksums, and the groups of hosts to which its neighbours
+// What a port needs for IPv6 besides: checksums, and the groups of hosts to which its neighbors
 // address their questions.
 #include <fmt/format.h>
 #include <linux/if_packet.h>
@@ -73,7 +73,7 @@ Result<void> Port::check_udp_sum(rte_mempool& pool) {
   return sum_by_cpu();
 }
 
-/// A port that hears no groups is never found by its neighbours, but a device without a filter says
+/// A port that hears no groups is never found by its neighbors, but a device without a filter says
 /// the same as one that fails, so there is no error.
 void Port::hear_groups() {
   const std::array<wire::MacAddress, 2> macs = {group_mac(all_nodes()),

@@ -34,7 +34,7 @@ class ReplyLimit {
 
 /// A limit for each sender, so that one that floods does not drown the others; the number of limits
 /// is fixed, so some senders share one, and all senders together are bounded. Which senders share a
-/// limit depends on a secret, so that nobody can choose an address that shares a neighbour's limit.
+/// limit depends on a secret, so that nobody can choose an address that shares a neighbor's limit.
 class SenderLimit {
  public:
   static constexpr std::size_t kSenders = 32;

@@ -14,7 +14,7 @@
 
 namespace gradwire::port {
 
-/// The daemon's part of an interface's traffic: UDP to these ports of `ip`, ARP or neighbour
+/// The daemon's part of an interface's traffic: UDP to these ports of `ip`, ARP or neighbor
 /// discovery for `ip`, pings.
 struct XdpTraffic {
   wire::IpAddress ip;

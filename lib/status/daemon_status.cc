@@ -41,7 +41,7 @@ GRADWIRE_FIELDS(Faults, port, active, settings, seed, drop, duplicate, reorder, 
                 corrupt, delay, delay_us, counters)
 GRADWIRE_FIELDS(Member, member, process, client, pid, state)
 GRADWIRE_FIELDS(Path, port, local_ip, remote_ip, remote_mac)
-GRADWIRE_FIELDS(Neighbour, rank, incarnation, paths)
+GRADWIRE_FIELDS(Neighbor, rank, incarnation, paths)
 GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_posted_op_seq,
                 upstream_silence_s, downstream_silence_s, bytes_in_flight, packets_in_flight,
                 window_bytes, credit_chunks, chunks_sent, transit_queued, early_held,

@@ -231,7 +231,7 @@ struct Path {
   std::optional<std::string> remote_mac;  ///< none until it has answered
 };
 
-struct Neighbour {
+struct Neighbor {
   std::uint16_t rank = 0;
   std::optional<std::string> incarnation;  ///< none: hidden
   std::vector<Path> paths;                 ///< lane i takes path i modulo their number
@@ -290,8 +290,8 @@ struct Group {
   std::optional<std::string> table_digest;  ///< none: hidden
   std::uint64_t retransmissions = 0;
   std::vector<Member> members;
-  std::optional<Neighbour> downstream;
-  std::optional<Neighbour> upstream;
+  std::optional<Neighbor> downstream;
+  std::optional<Neighbor> upstream;
   std::uint64_t idle_networks = 0;
   std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
   std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
@@ -373,7 +373,7 @@ GRADWIRE_STATUS_JSON(FaultCounts);
 GRADWIRE_STATUS_JSON(Faults);
 GRADWIRE_STATUS_JSON(Member);
 GRADWIRE_STATUS_JSON(Path);
-GRADWIRE_STATUS_JSON(Neighbour);
+GRADWIRE_STATUS_JSON(Neighbor);
 GRADWIRE_STATUS_JSON(Shard);
 GRADWIRE_STATUS_JSON(Group);
 GRADWIRE_STATUS_JSON(Op);

@@ -21,7 +21,7 @@
 //   packets that elicit an acknowledgement go out whatever window and pacing say. What is in flight
 //   stays in flight; the answer tells what arrived, and the two rules above find the rest lost.
 //   max_ack_delay (1 ms) is five times what the receiver aims at (200 us), for the same scheduler.
-//   Each unanswered PTO doubles the next, up to max_pto (200 ms): a dead or paused neighbour is not
+//   Each unanswered PTO doubles the next, up to max_pto (200 ms): a dead or paused neighbor is not
 //   flooded, and yet within the group's silence limit (seconds) it is asked ten times, so that one
 //   lost probe is never taken for a dead rank. Before the first sample the RTT counts as 10 ms: far
 //   above any link's, below what a person sees.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What is around a chunk packet: Ethernet (one VLAN tag at most), IPv4 or IPv6, UDP. A template of
-/// those bytes is made once per neighbour; per packet only the lengths and IPv4's checksum change.
+/// those bytes is made once per neighbor; per packet only the lengths and IPv4's checksum change.
 /// The UDP checksum is 0 over IPv4 (allowed by RFC 768): the packet has its own CRCs. Over IPv6 it
 /// must not be (RFC 8200 section 8.1), and complete_ipv6() computes it once the packet is whole.
 /// Any thread; nothing here allocates.
@@ -74,7 +74,7 @@ struct FrameAddresses {
   std::uint8_t ecn = 0;   ///< 0 ... 3; 2 is ECT(0)
 };
 
-/// The bytes before a chunk packet, made once per neighbour.
+/// The bytes before a chunk packet, made once per neighbor.
 class FrameTemplate {
  public:
   FrameTemplate() = default;
@@ -139,7 +139,7 @@ struct FrameView {
 /// Parses Ethernet, VLAN, IPv4 (header checksum checked, options skipped, fragments refused) or
 /// IPv6 (what has an extension header, as a fragment does, is kOther), UDP (its checksum is not
 /// computed, since a chunk packet has its CRCs, but over IPv6 it must not be 0); tells ARP, IPv6's
-/// neighbour solicitations and advertisements (kDiscovery: those that no router has forwarded, by
+/// neighbor solicitations and advertisements (kDiscovery: those that no router has forwarded, by
 /// their hop limit), ICMP echo requests and ICMP "too big" apart. Everything else that is
 /// well-formed, a second VLAN tag included, is kOther.
 /// @return Drop::kNone, or why the frame is to be dropped: kShort, kMalformed, or kForeign for a

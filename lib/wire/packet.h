@@ -248,7 +248,7 @@ struct ProgressCheckBody {
 enum class Drop : std::uint8_t {
   kNone = 0,
   kShort,    ///< shorter than its header or than its lengths say
-  kForeign,  ///< not our Ethernet, IP or UDP, or not from the neighbour
+  kForeign,  ///< not our Ethernet, IP or UDP, or not from the neighbor
   kVersion,
   kType,
   kHeaderCrc,

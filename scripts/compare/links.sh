@@ -30,7 +30,7 @@ link_up_veth() {
     ip -n "${compare_ns[i]}" link set gwv$i mtu "$mtu" up
     ip -n "${compare_ns[i]}" link set lo up
     ip -n "${compare_ns[i]}" addr add "${tcp_address[i]}/24" dev gwv$i
-    # No router's and no neighbour's talk while something is timed.
+    # No router's and no neighbor's talk while something is timed.
     ip netns exec "${compare_ns[i]}" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 || true
   done
   tcp_network=10.79.1.0/24

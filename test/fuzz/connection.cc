@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One shard of a ring, production code on real mbufs, whose two neighbours are hostile: they send
+// One shard of a ring, production code on real mbufs, whose two neighbors are hostile: they send
 // packets of every type with right checksums and addresses, and with whatever fields, order and
 // time the input says. The shard may touch nothing but the memory of unfinished ops, must send
-// nothing but frames that a neighbour can read, must close within its limit, and must give back
+// nothing but frames that a neighbor can read, must close within its limit, and must give back
 // every mbuf.
 //
 // The input: ten bytes of configuration, then actions, a byte each and then their fields.
@@ -222,7 +222,7 @@ class Run {
     header.token = (down ? config_.upstream_tokens : config_.downstream_tokens).from;
     return header;
   }
-  /// The neighbour that sends down, or up.
+  /// The neighbor that sends down, or up.
   std::uint16_t rank_of(bool down) const {
     return down ? collective::upstream_rank(config_.rank, config_.nranks)
                 : collective::downstream_rank(config_.rank, config_.nranks);
@@ -414,7 +414,7 @@ class Run {
     if (!packet.empty()) deliver(packet);
   }
 
-  /// The shape that an op has, posted or to be posted: from its number, so that neighbours know.
+  /// The shape that an op has, posted or to be posted: from its number, so that neighbors know.
   void shape_of(std::uint64_t op_seq, wire::DataHeader& header) const {
     const std::uint64_t mixed = op_seq * 0x9e3779b97f4a7c15u;
     header.datatype = static_cast<DataType>((mixed >> 8) % kDataTypeCount);

@@ -44,7 +44,7 @@ wire::IpAddress ip(std::uint16_t rank) {
   return {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 + rank)}};
 }
 
-std::uint16_t neighbour(const collective::ShardConfig& config, bool next) {
+std::uint16_t neighbor(const collective::ShardConfig& config, bool next) {
   if (config.folds_only()) return collective::attached_rank(config.rank, config.nranks);
   return next ? collective::downstream_rank(config.rank, config.nranks)
               : collective::upstream_rank(config.rank, config.nranks);
@@ -99,8 +99,8 @@ collective::ShardConfig config_from(Input& input) {
                             {},
                             {wire::kSourcePortsMax, true}});
   }
-  const std::uint16_t up = neighbour(config, false);
-  const std::uint16_t down = neighbour(config, true);
+  const std::uint16_t up = neighbor(config, false);
+  const std::uint16_t down = neighbor(config, true);
   config.upstream_incarnation = kIncarnation + up;
   config.downstream_incarnation = kIncarnation + down;
   config.upstream_tokens = config.peers[up].tokens;
@@ -120,8 +120,8 @@ class Run {
     FUZZ_CHECK(made.has_value());
     shard_ = std::move(*made);
     shard_->start(now_);
-    hello(PacketType::kHello, neighbour(config_, false));
-    hello(PacketType::kHelloAck, neighbour(config_, true));
+    hello(PacketType::kHello, neighbor(config_, false));
+    hello(PacketType::kHelloAck, neighbor(config_, true));
     if (config_.rank < config_.folding_ranks) {
       hello(PacketType::kHello, config_.nranks);
       hello(PacketType::kHelloAck, config_.nranks);
@@ -261,7 +261,7 @@ class Run {
   void keep_alive() {
     for (const bool next : {false, true}) {
       std::array<std::byte, 128> out{};
-      deliver({out.data(), encode_ping(out, common(neighbour(config_, next)))});
+      deliver({out.data(), encode_ping(out, common(neighbor(config_, next)))});
     }
     if (config_.rank < config_.folding_ranks) {
       std::array<std::byte, 128> out{};

@@ -140,7 +140,7 @@ KernelRate mapped_rate(DataType type, std::uint32_t batch_count) {
   std::byte* gradient = device_memory(payload);
   std::vector<Batch> batches(batch_count);
   for (std::uint32_t p = 0; p < packet_count; ++p) {
-    // Scattered: neighbours in a batch are far from each other in memory.
+    // Scattered: neighbors in a batch are far from each other in memory.
     const std::uint32_t place = p * 7'919u % packet_count;
     add(batches[p / Batch::kItems], type, kPacketBytes / element_bytes(type),
         packets + std::size_t{place} * kBufferBytes + 192,

@@ -151,10 +151,10 @@ class Group:
             link.take_number(packet)
             self.transfers.take(packet)
         else:
-            self._take_from_neighbour(packet, lane, link)
+            self._take_from_neighbor(packet, lane, link)
 
-    def _take_from_neighbour(self, packet, lane, link):
-        require(link in (lane.up, lane.down), f"a neighbour's packet, not rank {link.rank}'s")
+    def _take_from_neighbor(self, packet, lane, link):
+        require(link in (lane.up, lane.down), f"a neighbor's packet, not rank {link.rank}'s")
         if packet.type == wire.DATA:
             lane.take_data(packet, link)
             return
@@ -177,7 +177,7 @@ class Group:
         self.leaving = True
 
     def has_left(self):
-        """Whether all neighbours know, and have said so themselves."""
+        """Whether all neighbors know, and have said so themselves."""
         wanted = {(lane.number, link.rank) for lane in self.lanes for link in (lane.up, lane.down)}
         # Whoever has left may have closed, and its answer was lost: the leave limit ends it.
         over = self.first_bye_ns and self.now - self.first_bye_ns >= LEAVE_NS

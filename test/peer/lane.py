@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A group's part on one lane: it greets, says what is posted, sends and takes chunks of data. Both
-neighbours of a rank are the same one if there are two."""
+neighbors of a rank are the same one if there are two."""
 
 import collections
 import heapq

@@ -4,7 +4,7 @@
 /// one core, all-reduce over ports of net_ring, while a second core puts frames into rank 0's
 /// receive ring at a set rate. In turns of three short rounds: quiet, aside (the second core does
 /// the same with a ring of its own, the control) and flood; each round is compared with its
-/// neighbours, so that all three meet the machine in the same state; a turn in which another
+/// neighbors, so that all three meet the machine in the same state; a turn in which another
 /// program had one of the cores is not counted. Every op's bits are checked.
 ///
 /// One core runs both lanes, and only one of them is flooded. The time that the flood takes from
@@ -119,7 +119,7 @@ class Bench {
     count_ = options.op_bytes / sizeof(float);
     for (int r = 0; r < 2; ++r) {
       for (std::size_t i = 0; i < count_; ++i) {
-        // Exact sums, all different from their neighbours.
+        // Exact sums, all different from their neighbors.
         inputs_[r].push_back(static_cast<float>((i * 2'654'435'761u + 77u * r) >> 12 & 0xfffff) -
                              static_cast<float>(1 << 18));
       }

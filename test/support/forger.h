@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Forges packets of every type in the name of a shard's neighbour: every field is right, and so is
+/// Forges packets of every type in the name of a shard's neighbor: every field is right, and so is
 /// the address, but not the link's token.
 #pragma once
 
@@ -41,7 +41,7 @@ inline bool goes(wire::PacketType type, bool down) {
 /// Makes forged packets to a shard.
 class Forger {
  public:
-  /// @param down   from the upstream neighbour, else from the downstream one.
+  /// @param down   from the upstream neighbor, else from the downstream one.
   /// @param wrong the bits in which the token differs from the link's.
   Forger(collective::Shard& shard, bool down, std::uint64_t wrong) : shard_(shard), down_(down) {
     const collective::ShardConfig& config = shard.config();

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Small ops in one hop, or gathered in two: four daemons in two racks, so some ranks that are no
-# neighbours on the ring share a segment, and others reach each other by a router. Bits are the
+# neighbors on the ring share a segment, and others reach each other by a router. Bits are the
 # ring's, for all datatypes and redops; a group whose rank 0 has transport.direct_kib = 0 goes round
 # the ring beside one that does not. A router that gets another MAC address stops nothing. Who
 # differs, who dies, who cannot be reached and whose path is too narrow is named. On memif links
@@ -38,7 +38,7 @@ isolate() {
   done
 }
 isolate on
-step "two ranks that are no neighbours cannot reach each other: no group forms, by name"
+step "two ranks that are no neighbors cannot reach each other: no group forms, by name"
 # shellcheck disable=SC2046
 if py sums --sizes 16 --join-timeout 4 $(in_order 0 2 1 3) >"$run_dir/apart" 2>&1; then
   fail "a group formed of which two ranks cannot reach each other"
@@ -158,7 +158,7 @@ expect_text "the error names the rank and the MTU" \
 expect_text "and the router told so" 'the router 10\.81\.0\.254 says .* 600 bytes' "$(daemon_log 0)"
 ip -n "$leaf" rule del from 10.81.0.1 to 10.81.1.1 lookup 77
 
-step "two ranks that are no neighbours lose their way to each other in the middle of ops"
+step "two ranks that are no neighbors lose their way to each other in the middle of ops"
 ranks=(0 2 1 3)
 start_ranks cut
 killed_ns=$(date +%s%N)
@@ -172,7 +172,7 @@ done
 isolate off
 for host in 0 1 2 3; do expect_stop "$host" TERM; done
 
-step "four daemons on memif links: each has a port to its neighbours alone"
+step "four daemons on memif links: each has a port to its neighbors alone"
 for host in 0 1 2 3; do daemon_netns[host]=; done
 memif_ring_start 4
 # shellcheck disable=SC2046

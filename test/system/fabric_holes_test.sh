@@ -95,7 +95,7 @@ ip netns exec "$(fabric_host "$told")" "$python" -c \
   >"$run_dir/metrics"
 expect_text "and the metrics" 'gradwire_source_port_moves_total{lane="0"} [1-9]' "$run_dir/metrics"
 
-# Two neighbours on the ring are in one rack, and those that are none are in two. The links of the
+# Two neighbors on the ring are in one rack, and those that are none are in two. The links of the
 # ring move by their own search, so it may be that they alone used a spine. After both spines were
 # lost everything has moved.
 order=(0 1 2 3)

@@ -4,7 +4,7 @@
 # 1 and 2 are in rack 0, host 3 in rack 1. The first rail's link between the racks is cut and put
 # back during large ops and during small ones, which take no ring: no op fails, no bit changes, and
 # nothing stands still for longer than two path limits. While it is out, the second rail's router in
-# rack 0 is restarted with another MAC address. Host 1 has no neighbour in the other rack, so only
+# rack 0 is restarted with another MAC address. Host 1 has no neighbor in the other rack, so only
 # ops of one hop tell it that nothing answers there.
 . "$(dirname "$0")/_init.sh"
 . "$(dirname "$0")/_fabric.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Four daemons in a ring of four memif links: each reaches its two neighbours through different
-# ports, and those opposite through nobody but its neighbours. Then a ring of three, in which each
+# Four daemons in a ring of four memif links: each reaches its two neighbors through different
+# ports, and those opposite through nobody but its neighbors. Then a ring of three, in which each
 # reaches all, and one sums all-reduces in two steps for all. Ranks that wait for each op stand
 # beside ranks that have eight under way, or everything: no rank's depth may hold up another's op.
 . "$(dirname "$0")/_init.sh"

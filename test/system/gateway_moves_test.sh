@@ -40,7 +40,7 @@ finish_ops() {
 # moved HOST COUNT
 moved() { (($(counter "$1" neighbors_moved) >= $2)); }
 
-# Each host has the router as its next or as its last neighbour, or both.
+# Each host has the router as its next or as its last neighbor, or both.
 ops small 5000 0 1 2
 for i in 1 2; do
   step "restart $i of the router of rack 0, during small ops"
@@ -78,7 +78,7 @@ background spoof ip netns exec "$(fabric_host 1)" "$python" "$repo_root/test/sys
 background icmp ip netns exec "$(fabric_host 1)" "$python" "$repo_root/test/system/icmp_spoof.py" \
   gw0 10.81.0.1 "$(ip -n "$(fabric_host 0)" link show gw0 | awk '/link.ether/ {print $2}')" \
   10.81.0.254 02:81:00:00:01:03 10.81.1.1
-eventually 30 claims || fail "what is said of a known neighbour is not counted"
+eventually 30 claims || fail "what is said of a known neighbor is not counted"
 lane_counter() {
   "$gradwire_cli" counters --socket "$(daemon_socket 0)" |
     awk -v name="lane.0.$1" '$1 == name {n = $2} END {print n + 0}'
@@ -86,9 +86,9 @@ lane_counter() {
 refused() { (($(lane_counter drops.foreign) > 100 && $(lane_counter neighbor_drops) > 100)); }
 eventually 30 refused || fail "redirects and packets that are too big are not counted"
 (($(counter 0 neighbors_moved) == before)) || fail "a living router was left for another address"
-# Of one neighbour, every ten seconds.
+# Of one neighbor, every ten seconds.
 said() { grep -qE 'warn.*02:66:66:66:66:66 says that it has .* 10\.81\.0\.254' "$(daemon_log 0)"; }
-eventually 15 said || fail "nobody is told of what is said of a known neighbour"
+eventually 15 said || fail "nobody is told of what is said of a known neighbor"
 
 step "the router moves meanwhile, and is found all the same"
 fabric_leaf_mac 0 "02:81:00:00:01:04" 0.2

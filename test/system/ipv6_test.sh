@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Two hosts that have IPv6 alone, as network namespaces with a router between them: the kernel
-# forwards. The daemons find their routers by neighbour discovery, one of them under its link-local
+# forwards. The daemons find their routers by neighbor discovery, one of them under its link-local
 # address, and sum bit by bit. They answer pings and questions, hold their addresses against another
 # host that wants one, and name a link that carries too little. What forged advertisements,
 # redirects and routers say moves nobody.
@@ -58,7 +58,7 @@ eventually 20 heard || fail "nobody heard the forged advertisements"
 eventually 20 refused || fail "what is said of redirects, routers and sizes is not counted"
 end_process "${background[spoof]}"
 [[ $(counter port.net_af_packet0.neighbors_moved) == 0 ]] ||
-  fail "a forged advertisement moved a neighbour"
+  fail "a forged advertisement moved a neighbor"
 
 step "the router's next link carries less: no group forms, by name"
 ip netns exec "$netns_r" sysctl -q -w net.ipv6.conf.gwc.mtu=1400

@@ -148,7 +148,7 @@ def transfers_differ(stage):
 
 
 def leaves_early(stage):
-    """A bye of a rank whose neighbour has posted an op that it has not."""
+    """A bye of a rank whose neighbor has posted an op that it has not."""
     daemon, p = stage.clients[0], stage.peers[0]
     meeting = stage.meet(p, daemon)
     work = meeting.groups[1].all_reduce(np.zeros(100, "float32"))

@@ -54,13 +54,13 @@ during() {
 
 expect "a rail is pulled and put back during small ops" during 1000 "$cuts"
 expect "and during ops of 256 MB" during $((256 << 20)) $(((cuts + 1) / 2))
-neighbour='rank . \(10.70.0..\)'
+neighbor='rank . \(10.70.0..\)'
 for i in 0 1; do
   expect_text "daemon $i says which port the lane left" \
-    "warn.*lane 0 leaves port net_af_packet0: $neighbour is silent there, and answers at fd71:" \
+    "warn.*lane 0 leaves port net_af_packet0: $neighbor is silent there, and answers at fd71:" \
     "$(daemon_log "$i")"
   expect_text "and that it is back" \
-    "warn.*lane 0 takes port net_af_packet0 again: $neighbour answers there" "$(daemon_log "$i")"
+    "warn.*lane 0 takes port net_af_packet0 again: $neighbor answers there" "$(daemon_log "$i")"
 done
 "$gradwire_cli" counters --socket "$(daemon_socket 0)" >"$run_dir/counters"
 expect_text "the counters show it" 'lane.0.transport.path_moves ([2-9]|[1-9][0-9])' \

@@ -96,7 +96,7 @@ for io in poll $uring; do
     status=0
     wait "${pids[rank]}" || status=$?
     ((status == 1)) || fail "rank $rank ended with $status, 1 is right"
-    expect_text "rank $rank names a neighbour" '(rank 1|rank 0|rank 2)' "$run_dir/killed-$rank.out"
+    expect_text "rank $rank names a neighbor" '(rank 1|rank 0|rank 2)' "$run_dir/killed-$rank.out"
   done
   pids=()
 done

@@ -76,7 +76,7 @@ mistake "metrics for everybody" "bad.toml:3: daemon.metrics = .0.0.0.0:9464.* as
   's|^name = "gw"|name = "gw"\nmetrics = "0.0.0.0:9464"|'
 mistake "a name with a folder in it" "bad.toml:2: daemon.name = .a/b.*no '/'" 's|"gw"|"a/b"|'
 mistake "a broadcast address" "bad.toml:7: port.0.ip = .*broadcast" 's|10.77.0.1/24|10.77.0.255/24|'
-mistake "a neighbour on no link" "neighbor.0.ip = .10.78.0.2.*no \[\[port\]\] .10.77.0.1/24" \
+mistake "a neighbor on no link" "neighbor.0.ip = .10.78.0.2.*no \[\[port\]\] .10.77.0.1/24" \
   '$a [[neighbor]]\nip = "10.78.0.2"\nmac = "02:00:00:00:00:01"'
 mistake "gpudirect without a GPU" "gpu.staging = .*needs a GPU" '$a [gpu]\nstaging = "gpudirect"'
 mistake "an Ethernet address that is none" "neighbor.0.mac = .*Ethernet address" \

@@ -41,7 +41,7 @@ void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
 /// heard, until it is asked.
 TimeNs Direct::patience(std::uint16_t rank) const noexcept {
   const DirectPeer& peer = peers_[rank];
-  // An inquiry that is not answered is repeated as often as neighbours on the ring ping. A host
+  // An inquiry that is not answered is repeated as often as neighbors on the ring ping. A host
   // that stood still made a round-trip time that is no bound for anything.
   const TimeNs cap =
       peer.inquiry != 0 ? config_.timeouts.ping_interval_ns : config_.sender.max_pto_ns;
@@ -111,11 +111,11 @@ void Direct::inquire(std::uint16_t rank, TimeNs now) noexcept {
 
 void Direct::on_silent(std::uint16_t rank, TimeNs now) noexcept {
   // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
-  // lost. If it died, its neighbours on the ring say so.
+  // lost. If it died, its neighbors on the ring say so.
   if (awaited(rank) || post_waits_) {
     links_.found_silent(rank);
   } else if (leaving_) {
-    // All is done here: it is gone, or its neighbours miss it.
+    // All is done here: it is gone, or its neighbors miss it.
     acknowledge(rank, ops_.posted(), now);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Every other rank of the group, for what goes between any two ranks: its end of the link, which
-/// is the ring's if it is a neighbour there, so that a link has one series of packet numbers. One
+/// is the ring's if it is a neighbor there, so that a link has one series of packet numbers. One
 /// lane owns it; it allocates at construction only.
 #pragma once
 
@@ -43,7 +43,7 @@ class PeerEnds {
   [[nodiscard]] const wire::IpAddress& sends_to(std::uint16_t rank) const noexcept {
     return of(rank).ip_of(of(rank).path());
   }
-  /// A packet of any kind came from there that the ring does not acknowledge. Of a neighbour from
+  /// A packet of any kind came from there that the ring does not acknowledge. Of a neighbor from
   /// which ring data comes its number is no hole in the ring's row.
   void note(std::uint16_t rank, std::uint64_t packet_number) const noexcept {
     if (peers_[rank].ring_numbers != nullptr) peers_[rank].ring_numbers->note(packet_number);
@@ -55,7 +55,7 @@ class PeerEnds {
 
  private:
   struct Peer {
-    std::unique_ptr<LinkEnd> own_end;  ///< unless it is a neighbour on the ring
+    std::unique_ptr<LinkEnd> own_end;  ///< unless it is a neighbor on the ring
     LinkEnd* end = nullptr;
     transport::Receiver* ring_numbers = nullptr;
   };

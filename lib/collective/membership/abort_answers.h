@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// After an abort: ranks that are no neighbours on the ring. Those that still send to this one have
+/// After an abort: ranks that are no neighbors on the ring. Those that still send to this one have
 /// not heard of it: each is told, but not more often than every hello interval. If the
-/// ring is broken here, all are told with the neighbours, a few times. One lane owns it; it
+/// ring is broken here, all are told with the neighbors, a few times. One lane owns it; it
 /// allocates at construction only.
 #pragma once
 
@@ -34,7 +34,7 @@ class AbortAnswers {
   /// The ring may not reach it. Called once for a rank.
   void tell(std::uint16_t rank) noexcept { unreached_.push_back(rank); }
   [[nodiscard]] bool idle() const noexcept { return waiting_.empty(); }
-  /// @param round  how often the neighbours were told.
+  /// @param round  how often the neighbors were told.
   /// @return whether something was sent.
   bool send(const AbortReason& reason, std::uint32_t round, Outbox& out) noexcept {
     bool worked = false;

@@ -106,7 +106,7 @@ class Ring {
   /// Earliest time at which run() has something to send without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
   [[nodiscard]] PostedWords words() const noexcept { return words_.words(); }
-  /// A neighbour left and said that it was done with an op, and the op needs more of it.
+  /// A neighbor left and said that it was done with an op, and the op needs more of it.
   [[nodiscard]] Membership::Cause left_too_early() const noexcept;
   [[nodiscard]] std::size_t early_held() const noexcept { return early_.size(); }
   [[nodiscard]] bool is_posted_onwards(std::uint64_t op_seq) const noexcept {

@@ -72,7 +72,7 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
   if (!ops_.was_posted(header.op_seq)) return hold_early(link, frame, packet, ecn_ce, checked, now);
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
-    // The header's CRC is right and so is the neighbour's address: it did call something else.
+    // The header's CRC is right and so is the neighbor's address: it did call something else.
     report_mismatch(link, header.op_seq, *ours, call_of(header), now);
     return false;
   }

@@ -10,7 +10,7 @@
 
 namespace gradwire::collective {
 
-/// The ring's links, which all shapes of today use: one for each other rank that is a neighbour. A
+/// The ring's links, which all shapes of today use: one for each other rank that is a neighbor. A
 /// group of one rank has none.
 inline constexpr LinkIndex kDownstream = 0;
 /// That of the rank before: with two ranks it is the next one, too.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs in the kernel for each frame that an af_xdp port's interface receives. The port's socket
-// gets the daemon's traffic: UDP to its lanes' ports at its address, ARP (over IPv6 neighbour
+// gets the daemon's traffic: UDP to its lanes' ports at its address, ARP (over IPv6 neighbor
 // discovery) about its address, echo requests to its address. Everything else goes on to the
 // kernel, so that SSH, for example, keeps working.
 //

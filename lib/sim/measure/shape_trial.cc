@@ -148,7 +148,7 @@ void ShapeCase::post(std::uint16_t rank) {
   world_.post(0, rank, spec);
 }
 
-/// Each rank begins with its right-hand neighbour.
+/// Each rank begins with its right-hand neighbor.
 void ShapeCase::post_transfers(std::uint16_t rank) {
   transfers_left_[rank] = 2 * (o_.ranks - 1u);
   const std::uint64_t block = count() * kElement;

@@ -3,7 +3,7 @@
 // is summed, and so hundreds of runs fit a second.
 //
 // Faults are of two kinds. Those shorter than a third of the silence limit must abort nothing: with
-// two thirds of it left, pings that come ten times in it, and loss up to 30 %, a neighbour is heard
+// two thirds of it left, pings that come ten times in it, and loss up to 30 %, a neighbor is heard
 // again by all odds that a hundred thousand runs can show. Those of 1.3 times the limit and more
 // end the epoch, if they meet a group that is still at work. Between them lies what may or may not.
 #include "sim/seeds/scenario.h"
@@ -97,7 +97,7 @@ void draw_hosts(Scenario& s, Random& random) {
   }
   s.hosts.assign(s.nranks, common);
   if (!is(s, {"clean", "death"}) && random.chance(0.2)) {
-    // All of them, as GPUs are, or one that is slower than its neighbours.
+    // All of them, as GPUs are, or one that is slower than its neighbors.
     const double slow = random.pick({0.02, 0.3});
     const std::uint64_t only = random.below(s.nranks);
     const bool all = is(s, {"mixed", "dry"}) && random.chance(0.5);

@@ -217,11 +217,11 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   }
   const std::uint16_t n = scenario_.nranks;
   const std::uint16_t culprit = reason.culprit_rank;
-  const bool neighbour =
+  const bool neighbor =
       (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
   // For direct ops each rank awaits every other one, and a transfer may be with any.
   const collective::ShardConfig& shard = scenario_.group.shard;
-  const bool awaits = neighbour || shard.direct_bytes != 0 || shard.pairs_max != 0;
+  const bool awaits = neighbor || shard.direct_bytes != 0 || shard.pairs_max != 0;
   const bool fits =
       may_abort_ &&
       (blamed_.count(culprit) != 0 || separated_.count({reason.reporter_rank, culprit}) != 0 ||
@@ -235,7 +235,7 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
   }
   const bool by_client =
       reason.code == AbortCode::kClientDied || reason.code == AbortCode::kClientAbort;
-  // A neighbour that said bye is not named as silent.
+  // A neighbor that said bye is not named as silent.
   const bool left = reason.code == AbortCode::kPeerLeft && job(0).clients()[culprit].left;
   if (reason.code != AbortCode::kSilence && reason.code != AbortCode::kFormation && !by_client &&
       !left) {

@@ -122,7 +122,7 @@ class SeedRun final : public Observer {
   std::unique_ptr<Progress> neighbor_progress_;
   std::set<std::uint16_t> blamed_;
   std::set<std::pair<std::uint16_t, std::uint16_t>> separated_;  ///< by a cut, both ways
-  std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbours
+  std::set<std::uint16_t> stood_still_;  ///< heard nothing for long, and may say so of neighbors
   bool may_abort_ = false;
   bool healed_ = false;
   TimeNs started_at_ = 0;

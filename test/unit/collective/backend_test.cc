@@ -145,7 +145,7 @@ TEST_CASE("memory that a stuck backend has is let go when it comes back, however
   CHECK(alone.had(collective::EventType::kClosed));
 }
 
-TEST_CASE("a slow backend makes neighbours wait for credit; no packet is dropped for it") {
+TEST_CASE("a slow backend makes neighbors wait for credit; no packet is dropped for it") {
   for (const double chance : {0.5, 0.05, 0.01}) {
     RingOptions options;
     options.nranks = 3;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A neighbour with the right token that breaks the protocol: the lane must not spin, and an op that
-// cannot end any more must fail with the neighbour's name.
+// A neighbor with the right token that breaks the protocol: the lane must not spin, and an op that
+// cannot end any more must fail with the neighbor's name.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -80,7 +80,7 @@ TEST_CASE(
   CHECK(ring.leaked_mbufs() == 0);
 }
 
-TEST_CASE("a neighbour that says it finished an op which still needs it is named, and soon") {
+TEST_CASE("a neighbor that says it finished an op which still needs it is named, and soon") {
   const bool from_upstream = GENERATE(true, false);
   const std::uint16_t nranks = GENERATE(2, 3);
   const bool posted_before = GENERATE(true, false);

@@ -170,7 +170,7 @@ TEST_CASE("credit that a slow backend frees is said, and need not be asked for b
   CHECK(ring.counter(&collective::ShardCounters::retransmissions) == 0);
 }
 
-TEST_CASE("a shard that waits for a client or for a neighbour wants no rounds") {
+TEST_CASE("a shard that waits for a client or for a neighbor wants no rounds") {
   const int posted = GENERATE(0, 1, 2);
   INFO(posted << " of 3 ranks have posted");
   RingOptions options;
@@ -274,7 +274,7 @@ TEST_CASE("an outage longer than a stuck group's limit is none, if the silence l
   }
 }
 
-TEST_CASE("a rank whose neighbour left before its op is aborted, and then wants no rounds") {
+TEST_CASE("a rank whose neighbor left before its op is aborted, and then wants no rounds") {
   RingOptions options;
   options.nranks = 3;
   auto ops = make_ops(1, 3, 2'000);

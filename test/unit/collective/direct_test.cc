@@ -225,13 +225,13 @@ TEST_CASE("a rank posts many direct ops while another has posted none", "[direct
   REQUIRE(ring.drops(wire::Drop::kEagerOverflow) == 0);
 }
 
-TEST_CASE("a rank that no ring neighbour misses is found silent by who awaits it", "[direct]") {
+TEST_CASE("a rank that no ring neighbor misses is found silent by who awaits it", "[direct]") {
   constexpr std::uint16_t kRanks = 5;
   RingHarness ring(options_of(kRanks));
   REQUIRE(ring.form());
   OpCase first(kRanks, 1, {.count = 16, .seed = 1});
   run_op(ring, first, kRanks, 1);
-  // Ranks 0 and 2 are no neighbours: the ring sees nothing of this.
+  // Ranks 0 and 2 are no neighbors: the ring sees nothing of this.
   ring.set_down(0, 2, true);
   ring.set_down(2, 0, true);
   OpCase second(kRanks, 1, {.count = 16, .seed = 2});

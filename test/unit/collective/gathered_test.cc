@@ -237,7 +237,7 @@ TEST_CASE("of a gathered op the silent rank is named, not one that waits for it"
   REQUIRE(ring.form());
   OpCase first(kRanks, 1, {.count = 16, .seed = 1});
   run_op(ring, first, kRanks, 1);
-  // Rank 4's message of step 1 does not come to rank 2. Ring neighbours hear each other.
+  // Rank 4's message of step 1 does not come to rank 2. Ring neighbors hear each other.
   ring.set_down(4, 2, true);
   ring.set_down(2, 4, true);
   OpCase second(kRanks, 1, {.count = 16, .seed = 2});
@@ -264,7 +264,7 @@ TEST_CASE("calls of which one is gathered and the other is not are found to diff
   }
 }
 
-TEST_CASE("an idle group costs what its ring neighbours ping, however many ranks it has",
+TEST_CASE("an idle group costs what its ring neighbors ping, however many ranks it has",
           "[gathered]") {
   constexpr std::uint64_t kSeconds = 10;
   for (const std::uint16_t ranks : {5, 20}) {

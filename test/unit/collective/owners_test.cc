@@ -137,7 +137,7 @@ TEST_CASE("an owner that cannot be reached is named by who needs it", "[owners]"
   REQUIRE(ring.form());
   OpCase first(kRanks, 1, {.count = kCount, .seed = 1});
   run_op(ring, first, kRanks, 1);
-  // Ranks 0 and 2 are no neighbours: the ring sees nothing of this.
+  // Ranks 0 and 2 are no neighbors: the ring sees nothing of this.
   ring.set_down(0, 2, true);
   ring.set_down(2, 0, true);
   OpCase second(kRanks, 1, {.count = kCount, .seed = 2});

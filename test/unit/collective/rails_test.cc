@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Several paths between ranks that are no neighbours on the ring: each cut that is made here lasts.
+// Several paths between ranks that are no neighbors on the ring: each cut that is made here lasts.
 #include <catch2/catch.hpp>
 #include <cstddef>
 

@@ -154,7 +154,7 @@ TEST_CASE("an op of one rank is folded here, each chunk once") {
   }
 }
 
-TEST_CASE("a rank has a link to each other rank that is a neighbour") {
+TEST_CASE("a rank has a link to each other rank that is a neighbor") {
   CHECK(link_count(1) == 0);
   CHECK(link_count(2) == 1);
   CHECK(link_count(3) == 2);

@@ -41,7 +41,7 @@ TEST_CASE("ranks leave one after the other without an error; an op after that ha
   CHECK(ring.leaked_mbufs() == 0);
 }
 
-TEST_CASE("a neighbour that is not there fails formation by its rank") {
+TEST_CASE("a neighbor that is not there fails formation by its rank") {
   RingOptions options;
   options.nranks = 3;
   options.shard.timeouts.formation_ns = 500'000'000;
@@ -76,7 +76,7 @@ TEST_CASE("a rank that comes late learns why there is no group, not that nobody 
 }
 
 // What an attacker can send who has learned all of a group but what its table holds: each packet is
-// right but for its token, and comes from the neighbour's address.
+// right but for its token, and comes from the neighbor's address.
 TEST_CASE("packets without the link's token are dropped, counted, and change nothing") {
   RingOptions options;
   options.nranks = 3;
@@ -139,7 +139,7 @@ TEST_CASE("a rank forms by its next rank's bye, which answers no hello any more"
   CHECK(ring.leaked_mbufs() == 0);
 }
 
-TEST_CASE("a group that does not form says which neighbour speaks another version") {
+TEST_CASE("a group that does not form says which neighbor speaks another version") {
   for (const std::uint16_t nranks : {2, 3}) {
     RingOptions options;
     options.nranks = nranks;
@@ -162,7 +162,7 @@ TEST_CASE("a group that does not form says which neighbour speaks another versio
   }
 }
 
-TEST_CASE("a group that does not form says which neighbour joins another epoch of it") {
+TEST_CASE("a group that does not form says which neighbor joins another epoch of it") {
   RingOptions options;
   options.nranks = 3;
   options.shard.timeouts.formation_ns = 100'000'000;
@@ -207,7 +207,7 @@ TEST_CASE("an abort that names ranks which the group does not have is malformed"
   }
 }
 
-TEST_CASE("a hello with another table says what differs, and one that is no neighbour's is noted") {
+TEST_CASE("a hello with another table says what differs, and one that is no neighbor's is noted") {
   RingOptions options;
   options.nranks = 3;
   options.members = 2;

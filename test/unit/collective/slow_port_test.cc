@@ -140,7 +140,7 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
   enum class Kind { kTransfers, kDirect, kRing };
   for (const Kind lost : {Kind::kTransfers, Kind::kDirect, Kind::kRing}) {
     CAPTURE(static_cast<int>(lost));
-    // Rank 2 is no neighbour of rank 0, rank 1 is.
+    // Rank 2 is no neighbor of rank 0, rank 1 is.
     const sim::HostId loser = lost == Kind::kRing ? 1 : 2;
     RingHarness ring(options);
     REQUIRE(ring.form());
@@ -194,7 +194,7 @@ TEST_CASE(
   options.shard.timeouts.stuck_ns = 600 * kMs;
   RingHarness ring(options);
   REQUIRE(ring.form());
-  // Rank 1 is a neighbour of ranks 0 and 2, which hear it on the ring.
+  // Rank 1 is a neighbor of ranks 0 and 2, which hear it on the ring.
   ring.lose([](sim::HostId source, sim::HostId, wire::PacketType type) {
     return source == 1 && wire::goes_to_any_rank(type) && !wire::is_of_transfer(type);
   });

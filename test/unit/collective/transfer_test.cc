@@ -240,7 +240,7 @@ TEST_CASE("ends of a transfer that differ end the group, with both called by nam
   }
 }
 
-TEST_CASE("a rank that dies under a transfer is named, though it is no neighbour") {
+TEST_CASE("a rank that dies under a transfer is named, though it is no neighbor") {
   Stand stand(6);
   std::vector<std::byte> to(1 << 20);
   auto from = bytes(to.size(), 1);
@@ -277,7 +277,7 @@ TEST_CASE("more pairs wait than a round looks at, and each asks again when it is
   CHECK(to == from);
 }
 
-TEST_CASE("a rank whose neighbours have left hears why the rank that sends to it gave up") {
+TEST_CASE("a rank whose neighbors have left hears why the rank that sends to it gave up") {
   Stand stand(6);
   auto from = bytes(1 << 12, 1);
   stand.send(1, 0, {0, 3}, from);

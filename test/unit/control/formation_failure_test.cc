@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Groups that do not form: time limits, neighbours that are not found, lanes and members that fail.
+// Groups that do not form: time limits, neighbors that are not found, lanes and members that fail.
 #include "fake_daemon.h"
 
 namespace gradwire::control {
@@ -41,7 +41,7 @@ TEST_CASE("the shortest timeout of the members counts, whoever it comes from") {
   CHECK(daemon.take(2).code() == ErrorCode::kTimedOut);
 }
 
-TEST_CASE("a timeout names the neighbour whose MAC address is unknown") {
+TEST_CASE("a timeout names the neighbor whose MAC address is unknown") {
   FakeDaemon daemon;
   daemon.lanes.silent = {"10.0.0.3"};
   daemon.open(1);
@@ -54,7 +54,7 @@ TEST_CASE("a timeout names the neighbour whose MAC address is unknown") {
   CHECK_THAT(sent.error(), !Catch::Contains("10.0.0.2"));
 }
 
-TEST_CASE("a neighbour that answers late is no error") {
+TEST_CASE("a neighbor that answers late is no error") {
   FakeDaemon daemon;
   daemon.lanes.silent = {"10.0.0.2", "10.0.0.3"};
   daemon.open(1);
@@ -105,7 +105,7 @@ TEST_CASE("a timeout names the rank and the lane that were not heard") {
   CHECK(daemon.waiting(1) == 0);
 }
 
-TEST_CASE("a timeout says what a neighbour sends that does not fit, and blames no MTU") {
+TEST_CASE("a timeout says what a neighbor sends that does not fit, and blames no MTU") {
   collective::Unfit unfit;
   std::string text;
   SECTION("another version") {

@@ -161,7 +161,7 @@ TEST_CASE("limits are looked at before a table is") {
   daemon.poll();
   daemon.take(1);
   CHECK(steps_of(2) > 3'000);
-  daemon.refused(2, ErrorCode::kInvalidArgument, "cannot reach its downstream neighbour");
+  daemon.refused(2, ErrorCode::kInvalidArgument, "cannot reach its downstream neighbor");
 }
 
 TEST_CASE("a member joins a group that exists without a plan being made again") {

@@ -43,7 +43,7 @@ TEST_CASE("a group forms: addresses, plan, lanes, reply") {
   CHECK(plan.payload_bytes == 8192);
   CHECK(plan.incarnation == 100);
   REQUIRE(plan.downstream.size() == 1);
-  const NeighbourPath& down = plan.downstream[0];
+  const NeighborPath& down = plan.downstream[0];
   CHECK(down.rank == 1);
   CHECK(down.incarnation == 101);
   CHECK(wire::to_string(down.remote_ip) == "10.0.0.2");
@@ -96,7 +96,7 @@ TEST_CASE("fewer lanes elsewhere are fewer lanes here") {
   CHECK(ipc::body_as<ipc::JoinReply>(daemon.take(1).body).value().lanes == 1);
 }
 
-TEST_CASE("one rank needs no neighbour") {
+TEST_CASE("one rank needs no neighbor") {
   FakeDaemon daemon;
   daemon.open(1);
   daemon.form({1}, 1);
@@ -351,7 +351,7 @@ TEST_CASE("a bad table is refused before anybody waits") {
   table = table_of(2);
   table[1].addresses[0].ip[0] = 11;
   daemon.join(1, join_body(0, table));
-  daemon.refused(1, ErrorCode::kInvalidArgument, "cannot reach its downstream neighbour, rank 1");
+  daemon.refused(1, ErrorCode::kInvalidArgument, "cannot reach its downstream neighbor, rank 1");
   table = table_of(2);
   table[1].addresses[0] = table[0].addresses[0];
   daemon.join(1, join_body(0, table));

@@ -10,7 +10,7 @@ namespace gradwire::control {
 
 TEST_CASE("lanes begin with paths in proportion to their ports' rates") {
   const auto taken = [](std::vector<std::uint64_t> rates, std::uint8_t lanes) {
-    std::vector<NeighbourPath> paths;
+    std::vector<NeighborPath> paths;
     for (const std::uint64_t rate : rates) paths.emplace_back().rate_bps = rate;
     std::string text;
     for (std::uint8_t lane = 0; lane < lanes; ++lane) {

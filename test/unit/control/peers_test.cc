@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How ranks that are no neighbours on the ring reach each other.
+// How ranks that are no neighbors on the ring reach each other.
 #include "control/peers.h"
 
 #include "fake_daemon.h"
@@ -65,8 +65,8 @@ TEST_CASE("ranks of one network reach each other, and both ends choose the same 
   REQUIRE(from_2.size() == 2);
   CHECK(from_2[0].rank == 0);
   REQUIRE(from_0[0].paths.size() == 1);
-  const NeighbourPath& there = from_0[0].paths[0];
-  const NeighbourPath& back = from_2[0].paths[0];
+  const NeighborPath& there = from_0[0].paths[0];
+  const NeighborPath& back = from_2[0].paths[0];
   CHECK(wire::to_string(there.remote_ip) == "10.0.0.3");
   CHECK(there.remote_ip == back.local_ip);
   CHECK(there.local_ip == back.remote_ip);

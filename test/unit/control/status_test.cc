@@ -144,7 +144,7 @@ TEST_CASE("a formed group says which op waits for whom") {
   CHECK(shard["upstream_silence_s"] == 1.5);
 }
 
-TEST_CASE("an op that all ranks must have posted names the late rank, not a neighbour") {
+TEST_CASE("an op that all ranks must have posted names the late rank, not a neighbor") {
   // Rank 0 of 5; the shard of lane 1 has a barrier.
   FakeDaemon daemon;
   daemon.open(1);
@@ -157,7 +157,7 @@ TEST_CASE("an op that all ranks must have posted names the late rank, not a neig
   const json op = daemon.status_json()["ops"].at(0);
   CHECK(op["waits_for"] == "ranks");
   CHECK(op["waits_for_rank"] == 2);
-  // Who is silent is named before who is late, and so is a neighbour that has not posted.
+  // Who is silent is named before who is late, and so is a neighbor that has not posted.
   status.downstream_posted_op_seq = 0;
   CHECK(daemon.group_json()["waits_for"][0] ==
         "op 1 on lane 1: downstream rank 1, whose clients have posted ops only up to 0");
@@ -185,7 +185,7 @@ TEST_CASE("of three ranks each names the one that is late") {
     status.posted_onwards = c.posted_onwards;
     const OpWait wait = op_wait(group, 0, status, 0);
     CHECK(wait.text == fmt::format("op 1 on lane 0: {}", c.text));
-    CHECK(wait.neighbour == std::string("rank"));
+    CHECK(wait.neighbor == std::string("rank"));
   }
 }
 

@@ -152,8 +152,8 @@ TEST_CASE("what one rank sends is what the other expects, on every lane") {
     const auto table = table_of(nranks);
     for (std::uint16_t rank = 0; rank < nranks; ++rank) {
       const auto next = static_cast<std::uint16_t>((rank + 1) % nranks);
-      const auto here = neighbour_tokens(key, 2, rank, table);
-      const auto there = neighbour_tokens(key, 2, next, table);
+      const auto here = neighbor_tokens(key, 2, rank, table);
+      const auto there = neighbor_tokens(key, 2, next, table);
       REQUIRE(here.size() == 2);
       for (std::size_t lane = 0; lane < 2; ++lane) {
         CHECK(here[lane].downstream.to == there[lane].upstream.from);
@@ -294,7 +294,7 @@ TEST_CASE("two ports of one network are two rails, each address once") {
   CHECK(pairs(b, a) == "10.0.0.2-10.0.0.1 10.0.0.4-10.0.0.3");
 }
 
-TEST_CASE("a neighbour has a path for each common network") {
+TEST_CASE("a neighbor has a path for each common network") {
   const std::vector<LocalAddress> of_a = {local_address(4, "10.0.0.1"),
                                           local_address(7, "10.5.0.1")};
   const std::vector<LocalAddress> of_b = {local_address(0, "10.5.0.2"),
@@ -302,7 +302,7 @@ TEST_CASE("a neighbour has a path for each common network") {
   const auto a = make_rank_info(test::daemon_info(1), 2, of_a);
   const auto b = make_rank_info(test::daemon_info(2), 2, of_b);
   const std::vector<ipc::RankInfo> table = {a, b};
-  const auto down = neighbour_paths(0, 1, true, table, a, of_a);
+  const auto down = neighbor_paths(0, 1, true, table, a, of_a);
   REQUIRE(down);
   REQUIRE(down->size() == 2);
   CHECK((*down)[0].port == 4);
@@ -310,7 +310,7 @@ TEST_CASE("a neighbour has a path for each common network") {
   CHECK(wire::to_string((*down)[1].remote_ip) == "10.5.0.2");
   CHECK(path_of(*down, 2).port == 4);
   // Rank 1 sends here: its order counts.
-  const auto up = neighbour_paths(0, 1, false, table, a, of_a);
+  const auto up = neighbor_paths(0, 1, false, table, a, of_a);
   REQUIRE(up);
   REQUIRE(up->size() == 2);
   CHECK((*up)[0].port == 7);
@@ -352,16 +352,15 @@ TEST_CASE("an error says that rails' names keep two ranks apart, if they do") {
   const auto why = [&] {
     const std::vector<ipc::RankInfo> table = {make_rank_info(test::daemon_info(1), 1, left),
                                               make_rank_info(test::daemon_info(2), 1, right)};
-    return neighbour_paths(0, 1, true, table, table[0], left).error().message;
+    return neighbor_paths(0, 1, true, table, table[0], left).error().message;
   };
   left[0].rail = rail_hash("left");
   right[0].rail = rail_hash("right");
   CHECK_THAT(why(), Catch::Contains("on rails of the same name"));
   left[0].rail = right[0].rail = 0;
   right[0].ip = wire::parse_ip("10.2.0.2").value();
-  CHECK_THAT(why(),
-             Catch::Contains("cannot reach its downstream neighbour, rank 1 (10.2.0.2/24)") &&
-                 !Catch::Contains("rails"));
+  CHECK_THAT(why(), Catch::Contains("cannot reach its downstream neighbor, rank 1 (10.2.0.2/24)") &&
+                        !Catch::Contains("rails"));
 }
 
 TEST_CASE("an entry that says another route or rail is another table") {

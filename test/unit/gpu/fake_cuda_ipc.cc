@@ -91,7 +91,7 @@ int cuIpcGetMemHandle(Handle* out, unsigned long long address) {
   if (!has_context()) return kInvalidContext;
   const std::lock_guard lock(memory_mutex);
   const auto found = allocations.find(address);
-  // Stricter than CUDA, which would hand out its neighbours in the block too.
+  // Stricter than CUDA, which would hand out its neighbors in the block too.
   if (found == allocations.end() || found->second.bytes % kBlock != 0) return kInvalidValue;
   *out = handle_of(Handle::kMemory, found->second);
   return kSuccess;

@@ -80,7 +80,7 @@ class FakeWire final : public RdmaWire {
       lock.lock();
     }
   }
-  Result<void> look_after_neighbours() override { return {}; }
+  Result<void> look_after_neighbors() override { return {}; }
 
   Result<std::size_t> poll(std::span<RdmaEvent> events) override {
     const std::scoped_lock lock(network_.mutex);

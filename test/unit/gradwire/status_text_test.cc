@@ -30,10 +30,10 @@ TEST_CASE("the text says who waits for whom") {
   group.payload_bytes = 8192;
   group.waits_for = {"op 7 on lane 0: upstream rank 0, silent for 0.500 s"};
   group.members = {{0, 2, 4, 99, "joined"}};
-  status::Neighbour neighbour;
-  neighbour.paths = {{0, "10.0.0.1", "10.0.0.2", std::nullopt},
-                     {1, "10.1.0.1", "10.1.0.2", "02:00:00:00:00:02"}};
-  group.downstream = neighbour;
+  status::Neighbor neighbor;
+  neighbor.paths = {{0, "10.0.0.1", "10.0.0.2", std::nullopt},
+                    {1, "10.1.0.1", "10.1.0.2", "02:00:00:00:00:02"}};
+  group.downstream = neighbor;
   group.idle_networks = 1;
   group.direct_kib = 64;
   group.two_step_kib = 24;

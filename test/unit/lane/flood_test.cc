@@ -98,9 +98,9 @@ struct Flooded {
         wire::FrameView view;
         REQUIRE(wire::parse_frame({rte_pktmbuf_mtod(sent, const std::byte*), sent->data_len},
                                   view) == wire::Drop::kNone);
-        const bool to_neighbour = view.kind == wire::FrameKind::kUdp &&
-                                  view.destination_ip == *wire::parse_ip("10.0.0.1");
-        answers += to_neighbour ? 0 : 1;
+        const bool to_neighbor = view.kind == wire::FrameKind::kUdp &&
+                                 view.destination_ip == *wire::parse_ip("10.0.0.1");
+        answers += to_neighbor ? 0 : 1;
         rte_pktmbuf_free(sent);
       }
     }
@@ -219,9 +219,9 @@ TEST_CASE("of a flood of ARP little is copied, and others are heard all the same
   request[31] = std::byte{1};  // 10.0.0.1
   host.flood(request, 1);
   ControlFrame frame;
-  std::size_t from_neighbour = 0;
-  while (datapath.receive_frame(frame)) from_neighbour += frame.bytes[31] == std::byte{1} ? 1 : 0;
-  CHECK(from_neighbour == 1);
+  std::size_t from_neighbor = 0;
+  while (datapath.receive_frame(frame)) from_neighbor += frame.bytes[31] == std::byte{1} ? 1 : 0;
+  CHECK(from_neighbor == 1);
   CHECK(datapath.frames_waiting() == 0);
 }
 
@@ -232,11 +232,11 @@ std::span<const std::byte> as_sender(const std::uint32_t& ip) {
 TEST_CASE("which senders share a limit depends on a secret") {
   // Each of these shared the limit of 10.0.0.1 while the hash had no key.
   std::vector<std::uint32_t> colliding;
-  constexpr std::uint32_t kNeighbour = 0x0100000a;  // as it lies in a frame, on x86 and arm64
+  constexpr std::uint32_t kNeighbor = 0x0100000a;  // as it lies in a frame, on x86 and arm64
   constexpr std::uint32_t kGoldenRatio = 0x9e3779b1;
   for (std::uint32_t i = 1; colliding.size() < 64; ++i) {
-    const std::uint32_t sender = kNeighbour + (i << 8);
-    if ((sender * kGoldenRatio) >> 27 == (kNeighbour * kGoldenRatio) >> 27) {
+    const std::uint32_t sender = kNeighbor + (i << 8);
+    if ((sender * kGoldenRatio) >> 27 == (kNeighbor * kGoldenRatio) >> 27) {
       colliding.push_back(sender);
     }
   }
@@ -245,19 +245,19 @@ TEST_CASE("which senders share a limit depends on a secret") {
     port::SenderLimit limit(SipHashKey{key, ~key});
     int sharing = 0;
     for (const std::uint32_t sender : colliding) {
-      sharing += limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbour)) ? 1 : 0;
+      sharing += limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbor)) ? 1 : 0;
     }
     CHECK(sharing <= 20);
     for (const std::uint32_t sender : colliding) {
-      if (limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbour))) continue;
+      if (limit.place_of(as_sender(sender)) == limit.place_of(as_sender(kNeighbor))) continue;
       while (limit.allow(as_sender(sender), 0)) {
       }
     }
-    CHECK(limit.allow(as_sender(kNeighbour), 0));
+    CHECK(limit.allow(as_sender(kNeighbor), 0));
   }
   // And no two daemons have the same.
-  CHECK(port::SenderLimit(SipHashKey{1, 2}).place_of(as_sender(kNeighbour)) !=
-        port::SenderLimit(SipHashKey{2, 2}).place_of(as_sender(kNeighbour)));
+  CHECK(port::SenderLimit(SipHashKey{1, 2}).place_of(as_sender(kNeighbor)) !=
+        port::SenderLimit(SipHashKey{2, 2}).place_of(as_sender(kNeighbor)));
 }
 
 // A group's own frames wait behind them in the port's queue.

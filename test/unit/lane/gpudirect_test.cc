@@ -80,8 +80,8 @@ TEST_CASE("direct ops of ports that put payloads into GPU memory go through the 
   pair.ranks().leave_and_check();
 }
 
-// Between ranks that are no neighbours go contributions alone.
-TEST_CASE("of a frame from a rank that is no neighbour the end is read from GPU memory") {
+// Between ranks that are no neighbors go contributions alone.
+TEST_CASE("of a frame from a rank that is no neighbor the end is read from GPU memory") {
   Gpu gpu;
   SplitWire wire;
   Pair pair(gpu, &wire, 0, 64u << 10, 5);
@@ -207,7 +207,7 @@ TEST_CASE("of a stranger's frame nothing is read from GPU memory") {
   send("10.0.0.1", TwoRanks::kPort + 1);
   CHECK(dropped_by_lane(wire::Drop::kForeign) == foreign + 2);
   CHECK(dropped_by_lane(wire::Drop::kNoBuffer) == 0);
-  // The neighbour's is.
+  // The neighbor's is.
   send("10.0.0.1", TwoRanks::kPort);
   CHECK(dropped_by_lane(wire::Drop::kNoBuffer) == 1);
   ranks.leave_and_check();

@@ -30,8 +30,8 @@ TEST_CASE("a lane finds each of its groups by tag until it is removed") {
   constexpr std::uint16_t kGroups = 64;
   GroupIndex index({0x123456789abcdef0, 5}, kGroups);
   for (std::uint16_t slot = 0; slot < kGroups; ++slot) index.add(group(slot), slot);
-  CHECK(index.has_neighbour(*wire::parse_ip("10.0.0.2")));
-  CHECK_FALSE(index.has_neighbour(*wire::parse_ip("10.0.0.3")));
+  CHECK(index.has_neighbor(*wire::parse_ip("10.0.0.2")));
+  CHECK_FALSE(index.has_neighbor(*wire::parse_ip("10.0.0.3")));
   for (std::uint16_t slot = 0; slot < kGroups; ++slot) {
     CHECK(slots_of(index, wire::group_tag({slot, 1})) == std::set{slot});
     CHECK(slots_of(index, wire::group_tag({slot, 2})).empty());
@@ -42,7 +42,7 @@ TEST_CASE("a lane finds each of its groups by tag until it is removed") {
     CHECK(slots_of(index, wire::group_tag({slot, 1})).size() == (there ? 1 : 0));
   }
   for (std::uint16_t slot = 1; slot < kGroups; slot += 2) index.remove(group(slot), slot);
-  CHECK_FALSE(index.has_neighbour(*wire::parse_ip("10.0.0.2")));
+  CHECK_FALSE(index.has_neighbor(*wire::parse_ip("10.0.0.2")));
 }
 
 TEST_CASE("groups of one tag are all found, in whichever order they come and go") {
@@ -76,7 +76,7 @@ TEST_CASE("groups of one tag are all found, in whichever order they come and go"
   }
 }
 
-TEST_CASE("a group of one rank has no neighbour that could name it") {
+TEST_CASE("a group of one rank has no neighbor that could name it") {
   GroupIndex index({3, 5}, 4);
   collective::ShardConfig alone = group(4);
   alone.nranks = 1;

@@ -50,7 +50,7 @@ TEST_CASE("foreign frames are counted by reason and change nothing") {
   ranks.leave_and_check();
 }
 
-TEST_CASE("a lane keeps which version a neighbour speaks that a group waits for") {
+TEST_CASE("a lane keeps which version a neighbor speaks that a group waits for") {
   TwoRanks ranks;
   // Rank 0 is of another release: it sends what it sends, and takes no hello.
   ranks.add_client_and_group(1);

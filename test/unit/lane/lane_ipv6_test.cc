@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Lanes over IPv6: every datagram has a right checksum, sums are right to the bit, and what asks
-// for neighbours goes to the control thread.
+// for neighbors goes to the control thread.
 #include <rte_mbuf.h>
 #include <rte_ring.h>
 

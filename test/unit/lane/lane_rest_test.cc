@@ -46,11 +46,11 @@ TEST_CASE("groups that rest are woken by whatever they can wait for") {
       CHECK(sum.wrong(r) == "");
     }
   }
-  // Pings go on meanwhile: silence of neighbours that rest is none.
+  // Pings go on meanwhile: silence of neighbors that rest is none.
   REQUIRE_FALSE(ranks.run_until(
       [&] { return ranks.count_notices(0, command::NoticeType::kGroupAborted) > 0; },
       5'000'000'000));
-  // By a request, and by what a neighbour says of it.
+  // By a request, and by what a neighbor says of it.
   rest();
   ranks.abort(0);
   for (std::uint16_t r = 0; r < 2; ++r) {
@@ -62,7 +62,7 @@ TEST_CASE("groups that rest are woken by whatever they can wait for") {
   ranks.leave_and_check();
 }
 
-TEST_CASE("what is forged in a neighbour's name wakes no group that rests") {
+TEST_CASE("what is forged in a neighbor's name wakes no group that rests") {
   TwoRanksOptions options;
   options.token = 0x1122334455667788;
   TwoRanks ranks(options);
@@ -88,14 +88,14 @@ TEST_CASE("what is forged in a neighbour's name wakes no group that rests") {
   lane.poll_once(ranks.now += 20);
   CHECK(lane.groups_awake() == 0);
   CHECK(shard.counters().drops[static_cast<std::size_t>(wire::Drop::kForeign)] == 1);
-  // With both it is the neighbour's.
+  // With both it is the neighbor's.
   inject(ranks, ping_frame(ranks, id, TwoRanks::kPort, "10.0.0.2", options.token));
   lane.poll_once(ranks.now += 20);
   CHECK(lane.groups_awake() == 1);
   ranks.leave_and_check();
 }
 
-TEST_CASE("the silence of a neighbour is counted in full while the group rests") {
+TEST_CASE("the silence of a neighbor is counted in full while the group rests") {
   TwoRanks ranks;
   REQUIRE(ranks.form());
   ranks.run_until([] { return false; }, 100'000'000);

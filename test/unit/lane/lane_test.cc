@@ -324,7 +324,7 @@ TEST_CASE("leaving with an unfinished op answers it, and gives everything back")
   CHECK(static_cast<ErrorCode>(answer->status) == ErrorCode::kAborted);
 }
 
-TEST_CASE("a neighbour that is silent is found, and the status says who was waited for") {
+TEST_CASE("a neighbor that is silent is found, and the status says who was waited for") {
   TwoRanksOptions options;
   options.silence_ns = 100'000'000;
   TwoRanks ranks(options);

@@ -124,7 +124,7 @@ TEST_CASE("a rank that is 1 s late costs less than 2 % of a core, pings included
   TimeNs now = 0;
   Idle all;
   (void)polling.after_round(now, true, true, true, false);
-  // Each of two neighbours that have nothing to send pings each 50 ms, and is answered.
+  // Each of two neighbors that have nothing to send pings each 50 ms, and is answered.
   while (now < 1'000'000'000) {
     (void)polling.after_round(now, true, false, true, false);
     const Idle idle = idle_until(polling, now, now + 16'000'000, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Neighbours over IPv6: the frames, and that the table's rules hold for them. What ARP and
+// Neighbors over IPv6: the frames, and that the table's rules hold for them. What ARP and
 // discovery have in common is in the other tests. The expected bytes were made by a program that
 // shares nothing with this one.
 #include "port/neighbor_discovery.h"
@@ -113,7 +113,7 @@ TEST_CASE("a question over IPv6 goes to the address's group and an answer resolv
 }
 
 TEST_CASE("texts name what an address is found by") {
-  CHECK(protocol_name(kTheirs) == std::string_view("neighbour discovery"));
+  CHECK(protocol_name(kTheirs) == std::string_view("neighbor discovery"));
   CHECK(protocol_name(address("10.0.0.2")) == std::string_view("ARP"));
 }
 
@@ -232,8 +232,7 @@ TEST_CASE("an unasked advertisement over IPv6 moves nobody, whatever its flags s
   CHECK(neighbors.counters().moved == 0);
 }
 
-TEST_CASE(
-    "whatever comes over IPv6, a living neighbour stays where it is and answers are bounded") {
+TEST_CASE("whatever comes over IPv6, a living neighbor stays where it is and answers are bounded") {
   Neighbors neighbors(config6());
   REQUIRE(neighbors.resolve(kTheirs, 0));
   neighbors.on_frame(kTheirAnswer, 1);
@@ -264,7 +263,7 @@ TEST_CASE(
   CHECK(answered > ReplyLimit::kBurst);
 }
 
-TEST_CASE("neighbours over IPv6 are on the port's network, and routers may be link-local") {
+TEST_CASE("neighbors over IPv6 are on the port's network, and routers may be link-local") {
   Neighbors neighbors(config6());
   const auto off = neighbors.resolve(address("fd00:0:0:1::2"), 0);
   REQUIRE_FALSE(off);

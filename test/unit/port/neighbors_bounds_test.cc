@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bounds of the neighbour table: strangers, floods, and who goes when it is full.
+// The bounds of the neighbor table: strangers, floods, and who goes when it is full.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
@@ -10,7 +10,7 @@ using namespace gradwire;
 using namespace gradwire::port;
 using namespace gradwire::port::test;
 
-TEST_CASE("strangers get so many answers, whoever floods, and neighbours theirs all the same") {
+TEST_CASE("strangers get so many answers, whoever floods, and neighbors theirs all the same") {
   Neighbors neighbors(config());
   REQUIRE(neighbors.resolve(address("10.0.0.2"), 0));
   neighbors.on_frame(kReplyFrame, 0);
@@ -78,7 +78,7 @@ NeighborsConfig wide(std::size_t max_entries) {
 
 }  // namespace
 
-TEST_CASE("addresses that nobody has keep no neighbour out") {
+TEST_CASE("addresses that nobody has keep no neighbor out") {
   Neighbors neighbors(wide(1024));
   TimeNs now = 0;
   ask_in_vain(neighbors, 256, 1024, now);
@@ -93,7 +93,7 @@ TEST_CASE("addresses that nobody has keep no neighbour out") {
   CHECK(neighbors.state(made_up(256)) == NeighborState::kUnknown);
   CHECK(neighbors.state(made_up(257)) == NeighborState::kFailed);
 
-  // However many are made up, the living neighbour stays.
+  // However many are made up, the living neighbor stays.
   for (int i = 1; i < 10; ++i) ask_in_vain(neighbors, 256 + 1024u * i, 1023, now);
   CHECK(neighbors.lookup(real));
   CHECK(neighbors.size() == 1024);
@@ -120,7 +120,7 @@ TEST_CASE("a full table keeps what is static, used by a group, or waited for") {
   const auto none = neighbors.resolve(address("10.0.0.5"), now);
   REQUIRE_FALSE(none);
   CHECK(none.error().code == ErrorCode::kResourceExhausted);
-  CHECK(none.error().message.find("the table of neighbours is full") != std::string::npos);
+  CHECK(none.error().message.find("the table of neighbors is full") != std::string::npos);
   CHECK(neighbors.state(waited) == NeighborState::kIncomplete);
 
   neighbors.release(used);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A neighbour that is known: how it is asked again, moves, and is found where it went.
+// A neighbor that is known: how it is asked again, moves, and is found where it went.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
@@ -99,7 +99,7 @@ TEST_CASE("an answer that no group needs grows old, and is asked for when somebo
   }
 }
 
-TEST_CASE("a neighbour in use is asked for when nothing confirms it, and never dropped for that") {
+TEST_CASE("a neighbor in use is asked for when nothing confirms it, and never dropped for that") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
   // As long as the transport confirms it, nobody asks.
@@ -147,7 +147,7 @@ TEST_CASE("a neighbour in use is asked for when nothing confirms it, and never d
   }
 }
 
-TEST_CASE("a neighbour that was known and answered no more is found again by whoever asks next") {
+TEST_CASE("a neighbor that was known and answered no more is found again by whoever asks next") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
   neighbors.suspect(ip, 10 * kMs);
@@ -160,7 +160,7 @@ TEST_CASE("a neighbour that was known and answered no more is found again by who
   CHECK(neighbors.lookup(ip) == kOldMac);
 }
 
-TEST_CASE("a neighbour that is silent is asked at once, and found where it is now") {
+TEST_CASE("a neighbor that is silent is asked at once, and found where it is now") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
   neighbors.suspect(ip, 10 * kMs);
@@ -204,7 +204,7 @@ TEST_CASE("without a sign of silence the known address's answer has time to come
 }
 
 TEST_CASE(
-    "where nothing goes a neighbour is asked before packets go there, under its address first") {
+    "where nothing goes a neighbor is asked before packets go there, under its address first") {
   Neighbors neighbors(quick());
   const auto ip = address("10.0.0.2");
   neighbors.check(ip, 0);
@@ -280,7 +280,7 @@ TEST_CASE("one that answers questions but takes no packets gives way to another 
   }
 }
 
-TEST_CASE("whatever others say, a living neighbour stays where it is") {
+TEST_CASE("whatever others say, a living neighbor stays where it is") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
   auto request = kTheirRequest;
@@ -364,7 +364,7 @@ TEST_CASE("another host with the port's own address is noticed, at the start and
   CHECK(neighbors.counters().duplicates == 2);
 }
 
-TEST_CASE("a link that comes back: neighbours in use are asked at once, and kept until then") {
+TEST_CASE("a link that comes back: neighbors in use are asked at once, and kept until then") {
   Neighbors neighbors = with_used();
   const auto ip = address("10.0.0.2");
   neighbors.forget_learnt();

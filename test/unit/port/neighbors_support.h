@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Frames of ARP and a configuration, for the tests of the neighbour table: the port is 10.0.0.1,
-/// its neighbour 10.0.0.2.
+/// Frames of ARP and a configuration, for the tests of the neighbor table: the port is 10.0.0.1,
+/// its neighbor 10.0.0.2.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Looking for a neighbour, answering one, and what frames are taken at all.
+// Looking for a neighbor, answering one, and what frames are taken at all.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>

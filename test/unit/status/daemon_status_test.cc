@@ -56,11 +56,11 @@ DaemonStatus one_of_everything() {
   group.waits_for = {""};
   group.table_digest = "";
   group.members.resize(1);
-  Neighbour neighbour;
-  neighbour.incarnation = "";
-  neighbour.paths.resize(1);
-  neighbour.paths[0].remote_mac = "";
-  group.downstream = group.upstream = neighbour;
+  Neighbor neighbor;
+  neighbor.incarnation = "";
+  neighbor.paths.resize(1);
+  neighbor.paths[0].remote_mac = "";
+  group.downstream = group.upstream = neighbor;
   group.shards.resize(1);
   group.shards[0].counters = transport;
   Op& op = status.ops.emplace_back();

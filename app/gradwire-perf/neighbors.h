@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The TCP connections between the neighbours of a ring: transport tcp moves its data over them,
+/// The TCP connections between the neighbors of a ring: transport tcp moves its data over them,
 /// transport rdma sets up its queue pairs over them. One thread.
 #pragma once
 
@@ -13,20 +13,20 @@
 
 namespace gradwire::perf {
 
-struct Neighbours {
+struct Neighbors {
   std::uint64_t group_id = 0;
   TcpSocket downstream;  ///< to the next rank
   TcpSocket upstream;    ///< from the rank before; none with two ranks, which share `downstream`
 };
 
-/// Collective: meets the other ranks and connects to both neighbours. Whoever called it calls
+/// Collective: meets the other ranks and connects to both neighbors. Whoever called it calls
 /// leave_no_trace() (rendezvous.h) once all ranks are through.
 /// @param address  at which the other ranks reach this one.
 /// @return kTimedOut after the options' timeout, naming who did not come.
-[[nodiscard]] Result<Neighbours> connect_neighbours(const Options& options,
-                                                    const std::string& address,
-                                                    const TcpTuning& tuning,
-                                                    Clock::time_point deadline);
+[[nodiscard]] Result<Neighbors> connect_neighbors(const Options& options,
+                                                  const std::string& address,
+                                                  const TcpTuning& tuning,
+                                                  Clock::time_point deadline);
 
 [[nodiscard]] inline std::uint32_t next_rank(const Options& options) noexcept {
   return (options.rank + 1u) % options.nranks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "neighbours.h"
+#include "neighbors.h"
 
 #include <cstring>
 #include <span>
@@ -55,8 +55,8 @@ Result<TcpSocket> accept_upstream(const Options& options, const Meeting& meeting
 
 }  // namespace
 
-Result<Neighbours> connect_neighbours(const Options& options, const std::string& address,
-                                      const TcpTuning& tuning, Clock::time_point deadline) {
+Result<Neighbors> connect_neighbors(const Options& options, const std::string& address,
+                                    const TcpTuning& tuning, Clock::time_point deadline) {
   const auto listener = tcp_listen(address, 0, tuning);
   if (!listener) return tl::unexpected(listener.error());
   const auto port = tcp_port(*listener);
@@ -67,21 +67,21 @@ Result<Neighbours> connect_neighbours(const Options& options, const std::string&
   const auto meeting = meet(options, std::as_bytes(std::span(&own, 1)));
   if (!meeting) return tl::unexpected(meeting.error());
 
-  Neighbours neighbours;
-  neighbours.group_id = meeting->group_id;
+  Neighbors neighbors;
+  neighbors.group_id = meeting->group_id;
   const bool accepts = options.nranks > 2 || options.rank == 1;
   const bool connects = options.nranks > 2 || options.rank == 0;
   if (connects) {
     auto socket = connect_downstream(options, *meeting, tuning, deadline);
     if (!socket) return tl::unexpected(socket.error());
-    neighbours.downstream = std::move(*socket);
+    neighbors.downstream = std::move(*socket);
   }
   if (accepts) {
     auto socket = accept_upstream(options, *meeting, *listener, tuning, deadline);
     if (!socket) return tl::unexpected(socket.error());
-    (connects ? neighbours.upstream : neighbours.downstream) = std::move(*socket);
+    (connects ? neighbors.upstream : neighbors.downstream) = std::move(*socket);
   }
-  return neighbours;
+  return neighbors;
 }
 
 }  // namespace gradwire::perf
