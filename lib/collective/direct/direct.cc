@@ -114,6 +114,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
   }
   if (packet.common.type == PacketType::kInquiry) {
     peer.receipt_wanted = peer.answers = true;
+    links_.was_asked(rank);
     if (receipt.again) links_.end(rank).was_asked_again(config_.timeouts, now);
     queue(rank);
   }

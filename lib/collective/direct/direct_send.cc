@@ -288,7 +288,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
 void Direct::said_by(std::uint16_t rank, PathIndex path) noexcept {
   DirectPeer& peer = peers_[rank];
   if (peer.answers && path != links_.end(rank).answer_by()) return;
-  peer.receipt_wanted = peer.answers = false;
+  peer.receipt_wanted = peer.answers = peer.answers && links_.answered(rank);
 }
 
 bool Direct::send_receipt(std::uint16_t rank, PacketType type, TimeNs now,

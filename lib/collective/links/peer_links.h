@@ -22,7 +22,10 @@
 ///   5. All ranks together are asked kAsksMax times in a ping interval at most. The next look goes
 ///      on where one had to stop, so every rank gets its turn. A look is at kLooksInRound ranks.
 ///   6. If several users await a rank they ask it by turns: packets of one kind may all get lost.
-///   7. What was not answered is repeated after a probe timeout (RFC 9002) that doubles.
+///   7. Who is asked several times before it answers sends several answers, kAnswersMax at most:
+///      when a host goes on that stood still all questions come at once, and one answer may be
+///      lost.
+///   8. What was not answered is repeated after a probe timeout (RFC 9002) that doubles.
 ///
 /// So nobody waits for ever: whoever is awaited is asked (3, 5) until it answers (2) or is silent
 /// (4), and the shard ends the group if a rank is silent. What answers but does not bring what is
@@ -81,6 +84,7 @@ class PeerLinks {
   /// Until the last half of the limit a rank is asked so often in a silence limit.
   static constexpr TimeNs kAsksFirst = 5;
 
+  static constexpr std::uint8_t kAnswersMax = 4;
   /// In a round it looks at so many ranks.
   static constexpr std::uint32_t kLooksInRound = 256;
   /// Who may use it: direct ops, transfers.
@@ -105,6 +109,17 @@ class PeerLinks {
   void came(const wire::CommonHeader& header) noexcept {
     hear(header.from_rank);
     ends_.note(header.from_rank, header.packet_number);
+  }
+  /// The rank asks, and is owed an answer.
+  void was_asked(std::uint16_t rank) noexcept {
+    std::uint8_t& owed = peers_[rank].answers_owed;
+    owed = std::min<std::uint8_t>(owed + 1, kAnswersMax);
+  }
+  /// An answer went there. @return whether another is owed, which goes at once.
+  [[nodiscard]] bool answered(std::uint16_t rank) noexcept {
+    std::uint8_t& owed = peers_[rank].answers_owed;
+    if (owed > 0) --owed;
+    return owed > 0;
   }
   /// It is there: it came otherwise.
   void hear(std::uint16_t rank) noexcept {
@@ -215,9 +230,10 @@ class PeerLinks {
     TimeNs heard_at = 0;  ///< polled time; or when a wait for it began
     std::uint32_t unanswered = 0;
     bool ever_heard = false;
-    bool listed = false;      ///< in awaited_
-    bool at_once = false;     ///< it is asked though it was heard lately
-    std::uint8_t turn = 0;    ///< user that asks next, if it waits
+    bool listed = false;    ///< in awaited_
+    bool at_once = false;   ///< it is asked though it was heard lately
+    std::uint8_t turn = 0;  ///< user that asks next, if it waits
+    std::uint8_t answers_owed = 0;
     TimeNs next_ask = 0;      ///< if listed
     std::uint64_t timed = 0;  ///< number of a packet whose echo tells the time; 0: none
     TimeNs timed_at = 0;

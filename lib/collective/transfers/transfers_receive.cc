@@ -54,6 +54,7 @@ Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   if (in == nullptr) return Drop::kNoBuffer;
   const Drop drop = hear_offer(*in, packet.offer, now);
   if (drop != Drop::kNone || !packet.offer.asks) return drop;
+  links_.was_asked(rank);
   in->pull_wanted = true;
   in->echo = static_cast<std::uint32_t>(packet.common.packet_number);
   queue(*in);
@@ -280,6 +281,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
     links_.echoed(rank, pull.echo, 0, now);
   }
   if (pull.asks) {
+    links_.was_asked(rank);
     out->offer_wanted = true;
     queue(*out);
   }

@@ -175,6 +175,8 @@ bool Transfers::send_word(TimeNs now, Outbox& out) noexcept {
     if (outcome == Sent::kBlocked) return false;
     queue_.pop();
     (comes ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
+    if (comes && ins_[item / 2].pull_wanted) queue(ins_[item / 2]);
+    if (!comes && outs_[item / 2].offer_wanted) queue(outs_[item / 2]);
     if (outcome == Sent::kYes) return true;
   }
   return false;
@@ -241,7 +243,8 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
   });
   if (!sent) return Sent::kBlocked;
   if (pair.asks) links_.asked(pair.rank);
-  pair.offer_wanted = pair.asks = false;
+  pair.offer_wanted = !pair.asks && links_.answered(pair.rank);
+  pair.asks = false;
   return Sent::kYes;
 }
 
@@ -314,9 +317,10 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
   if (!sent) return Sent::kBlocked;
   counters_.asks += pair.asks ? 1 : 0;
   if (pair.asks) links_.asked(pair.rank);
-  pair.pull_wanted = pair.asks = false;
+  pair.pull_wanted = pair.echo != 0 && links_.answered(pair.rank);
+  pair.asks = false;
   pair.to_pull = 0;
-  pair.echo = 0;
+  if (!pair.pull_wanted) pair.echo = 0;
   return Sent::kYes;
 }
 

@@ -259,6 +259,19 @@ TEST_CASE("a rank to which packets go another way is asked at once, if it is awa
   CHECK(asked == 1);
 }
 
+TEST_CASE("who was asked several times owes several answers, but a bounded number") {
+  Asker asker(3);
+  CHECK_FALSE(asker.links.answered(1));
+  asker.links.was_asked(1);
+  CHECK_FALSE(asker.links.answered(1));
+  for (int i = 0; i < 300; ++i) asker.links.was_asked(1);
+  asker.links.was_asked(2);
+  CHECK_FALSE(asker.links.answered(2));
+  for (int more = PeerLinks::kAnswersMax - 1; more > 0; --more) CHECK(asker.links.answered(1));
+  CHECK_FALSE(asker.links.answered(1));
+  CHECK_FALSE(asker.links.answered(1));
+}
+
 TEST_CASE("a packet is repeated after a probe timeout that doubles and has a bound") {
   Asker asker(2);
   const TimeNs first = asker.links.repeated_after(1, 0, kNever);
