@@ -154,12 +154,12 @@ if [[ -f $folder/lib/reduce/cuda/kernels.o ]]; then
   check "machine code: loads at once, fences" "$python" \
     "$repo_root/test/gpu/machine_code.py" --check "$folder/lib/reduce/cuda/kernels.o"
 fi
-check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu_cuda_memif.sh"
-check "every collective, sends and receives" "$repo_root/test/system/gpu_cuda_collectives.sh"
-check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu_cuda_gradients.sh" \
+check "two daemons over memif, sums on the GPU" "$repo_root/test/system/gpu/gpu_cuda_memif.sh"
+check "every collective, sends and receives" "$repo_root/test/system/gpu/gpu_cuda_collectives.sh"
+check "gradients in GPU memory, beside Gloo" "$repo_root/test/system/gpu/gpu_cuda_gradients.sh" \
   "$logs/gradients.json"
 show 'MiB:|^DDP'  # none without a torch that finds the GPU
-((dry)) || check "torch's backend on CUDA tensors" "$repo_root/test/system/gpu_cuda_torch.sh" \
+((dry)) || check "torch's backend on CUDA tensors" "$repo_root/test/system/gpu/gpu_cuda_torch.sh" \
   "$logs/torch.json"
 show 'gradwire .*[gG]loo|(DDP|FSDP2): '
 # By name only, because the EAL refuses a path with a folder that everybody may write to, such as

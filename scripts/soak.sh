@@ -57,7 +57,7 @@ for i in 0 1; do
   eventually 10 mbufs_home $i ||
     fail "daemon $i lost mbufs: ${free_before[i]} were free before, now $(mbufs_free $i)"
   expect "daemon $i has no client and no group left" eventually 10 \
-    "$python" "$repo_root/test/system/status.py" --expect-no-clients "$(daemon_socket $i)"
+    "$python" "$programs/status.py" --expect-no-clients "$(daemon_socket $i)"
   "$gradwire_cli" status --socket "$(daemon_socket $i)" | grep -A1 '^FAULTS'
 done
 expect_stop 1 TERM

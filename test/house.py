@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """House rules that a program can check: an SPDX line in every file, lines of at most 100 columns
-and files of at most 400 lines in code (but for those of a list), no word twice in a row in
+and files of at most 400 lines in code (but for those of a list), folders of at most 40 files (but
+for corpora), no two headers of one name in a library, no word twice in a row in
 comments, texts and pages, no path of a developer's machine and no package registry's host anywhere,
 one spelling of some words, every package with its reason, every test in a meson.build, Debian's
 package with the version and the packages of the build. `house.py --self-test` shows that
 each rule fails on a text that breaks it."""
 
 import argparse
+import collections
 import pathlib
 import re
 import sys
@@ -27,6 +29,8 @@ LONGER = {
     "test/fuzz/contributions.cc": "one target: its actions are the format of its corpus",
     "test/fuzz/transfers.cc": "one target: its actions are the format of its corpus",
 }
+ROOMS = {"lib", "app", "drivers", "test", "scripts"}
+FILES_MAX = 40
 SPDX = "SPDX-License-" + "Identifier: BSD-3-Clause"
 NO_SPDX_NAMES = {"LICENSE"}
 NO_SPDX_ENDINGS = {".json", ".png", ".bin", ".pcap"}
@@ -99,9 +103,27 @@ def check_registered(path, builds):
     """Yields that no build runs the test. builds: texts of the meson.build of the folders above,
     the nearest first."""
     stem = path.stem.removesuffix("_test")
-    names = (f"'{path.name}'", f"'{path.stem}'", f"'{stem}'")
+    in_room = f"'{path.parent.name}/{stem}"
+    names = (f"'{path.name}'", f"'{path.stem}'", f"'{stem}'", f"{in_room}'", f"{in_room}_test.sh'")
     if re.search(r"_test$", path.stem) and not any(n in text for text in builds for n in names):
         yield 1, f"no meson.build above it names {path.name}: nobody runs it"
+
+
+def check_folders(paths):
+    """Yields folders of code with more files than a room holds, but for corpora, and headers of one
+    name in a library."""
+    rooms, headers = collections.Counter(), collections.defaultdict(list)
+    for path in paths:
+        if path.parts[0] in ROOMS and "corpus" not in path.as_posix():
+            rooms[path.parent] += 1
+        if path.parts[0] == "lib" and path.suffix == ".h":
+            headers[path.parts[1], path.name].append(path)
+    for folder, files in rooms.items():
+        if files > FILES_MAX:
+            yield folder, f"{files} files, {FILES_MAX} allowed: make rooms by subject"
+    for same in headers.values():
+        for path in same[1:]:
+            yield path, f"a header of the same name as {same[0]}"
 
 
 def builds_above(path):
@@ -133,6 +155,9 @@ def check_tree():
         for number, wrong in wrongs:
             print(f"{path}:{number}: {wrong}")
             failures += 1
+    for path, wrong in check_folders(files):
+        print(f"{path}: {wrong}")
+        failures += 1
     print(f"{len(files)} files, {failures} breaches")
     return failures == 0 and len(files) > 0
 
@@ -176,11 +201,19 @@ def self_test():
             wrong += 1
     story, unit = (pathlib.PurePosixPath(p) for p in ("test/s/leave_test.sh", "test/u/op_test.cc"))
     for path, build, fine in ((story, "'leave': 60,", True), (story, "'leaves': 60,", False),
+                              (story, "'s/leave': 60,", True), (story, "'t/leave': 60,", False),
                               (unit, "files('op_test.cc')", True), (unit, "files('x.cc')", False)):
         if (not list(check_registered(path, [build]))) != fine:
             print(f"{path} in {build!r} should {'pass' if fine else 'fail'}")
             wrong += 1
-    print(f"{len(cases) + 8} cases, {wrong} wrong")
+    room = [pathlib.PurePosixPath(f"lib/a/x{i}.h") for i in range(FILES_MAX)]
+    for paths, fine in ((room, True), (room + [pathlib.PurePosixPath("lib/a/y.h")], False),
+                        (room + [pathlib.PurePosixPath("lib/a/b/x1.h")], False),
+                        (room + [pathlib.PurePosixPath("lib/b/x1.h")], True)):
+        if (not list(check_folders(paths))) != fine:
+            print(f"{len(paths)} files, {paths[-1]} last, should {'pass' if fine else 'fail'}")
+            wrong += 1
+    print(f"{len(cases) + 14} cases, {wrong} wrong")
     return wrong == 0
 
 

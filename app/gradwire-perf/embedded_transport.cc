@@ -13,7 +13,7 @@
 #include "bench_eal.h"
 #include "client/gradwire.h"
 #include "embedded/communicator.h"
-#include "port/xdp_steering.h"
+#include "port/xdp/xdp_steering.h"
 #include "rendezvous.h"
 
 namespace gradwire::perf {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "stream_op.h"
+#include "tcp/stream_op.h"
 
 namespace gradwire::perf {
 

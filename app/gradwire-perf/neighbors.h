@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "options.h"
-#include "tcp_socket.h"
+#include "tcp/tcp_socket.h"
 
 namespace gradwire::perf {
 

@@ -13,7 +13,7 @@
 
 #include "client/version.h"
 #include "collective/shard_config.h"
-#include "tcp_rendezvous.h"
+#include "tcp/tcp_rendezvous.h"
 #include "wire/frame.h"
 
 namespace gradwire::perf {

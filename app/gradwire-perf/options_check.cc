@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "options.h"
-#include "tcp_rendezvous.h"
+#include "tcp/tcp_rendezvous.h"
 #include "wire/frame.h"
 
 namespace gradwire::perf {

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "tcp_rendezvous.h"
+#include "tcp/tcp_rendezvous.h"
 
 namespace gradwire::perf {
 namespace {

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "collective/shapes/partition.h"
-#include "stream_op.h"
+#include "tcp/stream_op.h"
 
 namespace gradwire::perf {
 

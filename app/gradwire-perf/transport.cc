@@ -9,8 +9,8 @@
 #include "bare_transport.h"
 #include "daemon_transport.h"
 #include "embedded_transport.h"
-#include "rdma_transport.h"
-#include "tcp_transport.h"
+#include "rdma/rdma_transport.h"
+#include "tcp/tcp_transport.h"
 
 namespace gradwire::perf {
 

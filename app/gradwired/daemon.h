@@ -13,9 +13,9 @@
 #include "base/longest_rounds.h"
 #include "base/result.h"
 #include "config/daemon_config.h"
-#include "control/datapath_lanes.h"
-#include "control/datapath_reports.h"
-#include "control/gpu_lanes.h"
+#include "control/lanes/datapath_lanes.h"
+#include "control/lanes/datapath_reports.h"
+#include "control/lanes/gpu_lanes.h"
 #include "control/manager.h"
 #include "host/examine.h"
 #include "host/notify.h"
@@ -27,7 +27,7 @@
 #include "metrics/capture.h"
 #include "metrics/metrics_server.h"
 #include "metrics/status_board.h"
-#include "port/xdp_steering.h"
+#include "port/xdp/xdp_steering.h"
 #include "report.h"
 
 namespace gradwire::gradwired {

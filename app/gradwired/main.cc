@@ -25,8 +25,8 @@
 #include "ipc/control_server.h"
 #include "ipc/standard_descriptors.h"
 #include "port/eal.h"
-#include "port/memif_link.h"
-#include "port/xdp_steering.h"
+#include "port/memif/memif_link.h"
+#include "port/xdp/xdp_steering.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {

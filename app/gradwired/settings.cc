@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "host/kernel_address.h"
-#include "port/neighbor_message.h"
+#include "port/neighbors/neighbor_message.h"
 #include "port/payload_split.h"
 
 namespace gradwire::gradwired {

@@ -16,7 +16,7 @@
 #include "control/options.h"
 #include "lane/polling.h"
 #include "port/port.h"
-#include "port/xdp_steering.h"
+#include "port/xdp/xdp_steering.h"
 #include "reduce/gpu/device.h"
 
 namespace gradwire::gradwired {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "collective/shard.h"
-#include "control/paths.h"
+#include "control/formation/paths.h"
 #include "control/state.h"
 #include "lane/counters.h"
 #include "status/daemon_status.h"

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/plan_request.h"
-#include "control/table.h"
+#include "control/formation/table.h"
+#include "control/plans/plan_request.h"
 #include "embedded/float_environment.h"
 
 namespace gradwire::embedded {

@@ -23,7 +23,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shard.h"
-#include "control/datapath_lanes.h"
+#include "control/lanes/datapath_lanes.h"
 #include "ipc/control_messages.h"
 #include "lane/clock.h"
 #include "lane/datapath.h"

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "port/unmap_guard.h"
+#include "port/memif/unmap_guard.h"
 
 namespace gradwire::lane {
 

@@ -36,9 +36,9 @@
 #include "lane/tx_queue.h"
 #include "lane/tx_trace.h"
 #include "port/fault_stage.h"
+#include "port/neighbors/reply_limit.h"
 #include "port/payload_pool.h"
 #include "port/port.h"
-#include "port/reply_limit.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 

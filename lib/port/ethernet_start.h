@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "port/neighbor_message.h"
+#include "port/neighbors/neighbor_message.h"
 
 namespace gradwire::port {
 

@@ -21,8 +21,8 @@
 
 #include "port/frame_probe.h"
 #include "port/interrupt_thread.h"
+#include "port/memif/wake_socket.h"
 #include "port/payload_split.h"
-#include "port/wake_socket.h"
 
 namespace gradwire::port {
 

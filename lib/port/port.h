@@ -22,9 +22,9 @@
 #include "base/types.h"
 #include "ipc/unique_fd.h"
 #include "port/driver_table.h"
-#include "port/memif_link.h"
-#include "port/memif_queues.h"
-#include "port/routes.h"
+#include "port/memif/memif_link.h"
+#include "port/memif/memif_queues.h"
+#include "port/neighbors/routes.h"
 #include "wire/frame.h"
 
 struct rte_eth_dev_info;

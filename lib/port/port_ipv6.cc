@@ -11,7 +11,7 @@
 #include <array>
 
 #include "base/require.h"
-#include "port/neighbor_discovery.h"
+#include "port/neighbors/neighbor_discovery.h"
 #include "port/port.h"
 #include "port/udp_sum.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/streaming_copy.h"
 #include "reduce/backend.h"
-#include "reduce/kernels.h"
+#include "reduce/cpu_kernels.h"
 #include "reduce/lowering.h"
 
 namespace gradwire::reduce {

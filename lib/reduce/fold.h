@@ -13,7 +13,7 @@
 
 #include <cstddef>
 
-#include "reduce/kernels.h"
+#include "reduce/cpu_kernels.h"
 
 /// A strip has to stay in registers, and at -O2 gcc unrolls loops only if told to.
 #if defined(__clang__)

@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include "reduce/backend.h"
-#include "reduce/kernels.h"
+#include "reduce/cpu_kernels.h"
 
 namespace gradwire::reduce {
 

@@ -130,7 +130,7 @@ vm_initramfs() {
   cp -r "$repo_root/scripts" "$repo_root/python" "$over/opt/gradwire/"
   mkdir -p "$over/opt/gradwire/test/system"
   cp -r "$repo_root/test/reference" "$over/opt/gradwire/test/"
-  cp "$repo_root"/test/system/*.py "$over/opt/gradwire/test/system/"
+  cp -r "$repo_root"/test/system/{programs,hostile} "$over/opt/gradwire/test/system/"
   cp "$repo_root"/test/vm/guest/* "$over/opt/gradwire/vm/"
   [[ -z ${vm_packages_folder:-} ]] || cp "$vm_packages_folder"/gradwire_*.deb "$over/opt/gradwire/"
   mkdir -p "$over/etc/systemd/system"

@@ -35,7 +35,7 @@ bound_ms=$((bound_ms * timeout_multiplier))
 # clients_start RANKS SECONDS: one of each daemon, in the middle of ops when this returns.
 clients_start() {
   rm -f "$run_dir/errors" "$run_dir/until_error.log"
-  "$python" "$repo_root/test/system/until_error.py" --out "$run_dir/errors" --seconds "$2" \
+  "$python" "$programs/until_error.py" --out "$run_dir/errors" --seconds "$2" \
     $(sockets "$1") >"$run_dir/until_error.log" 2>&1 &
   client=$!
   eventually 60 grep -q running "$run_dir/until_error.log" ||

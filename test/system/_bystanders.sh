@@ -8,11 +8,11 @@
 kill_beside_bystanders() {
   local rank name seconds=$1
   shift
-  background bystanders "$python" "$repo_root/test/system/until_error.py" "$@" \
+  background bystanders "$python" "$programs/until_error.py" "$@" \
     --seconds "$seconds" --out "$run_dir/errors" $(sockets 2)
   mkdir "$run_dir/meet"
   for rank in 0 1; do
-    background "victim$rank" "$python" "$repo_root/test/system/until_error.py" "$@" \
+    background "victim$rank" "$python" "$programs/until_error.py" "$@" \
       --out "$run_dir/errors$rank" --rank "$rank" --meet "$run_dir/meet" $(sockets 2)
   done
   for name in bystanders victim0 victim1; do

@@ -5,7 +5,7 @@
 #   GRADWIRE_LIBRARY the client library
 #   GRADWIRE_RANK_CLIENT, GRADWIRE_PERF, GRADWIRE_CLI  a client in C, the bench, the operator's tool
 #   GRADWIRE_SANITIZE the build's sanitizers, or none
-# By hand: test/system/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
+# By hand: test/system/SUBJECT/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
 # A story that cannot run here skips: exit 77, its last line says why.
 
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib/setup.sh"
@@ -17,7 +17,13 @@ gradwire_cli=${GRADWIRE_CLI:-$build_folder/app/gradwire/gradwire}
 small_pool=${GRADWIRE_SMALL_POOL:-$build_folder/test/system/libsmall_pool.so}
 gradwire_perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
 export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
-export PYTHONPATH=$repo_root/python:$repo_root/test:$repo_root/test/system
+# The programs of stories.
+programs=$repo_root/test/system/programs
+hostile=$repo_root/test/system/hostile
+# programs_of ROOT: where Python finds the client's library and the programs of stories.
+programs_of() { echo "$1/python:$1/test:$1/test/system/programs:$1/test/system/hostile"; }
+PYTHONPATH=$(programs_of "$repo_root")
+export PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1
 export LC_ALL=C
@@ -130,7 +136,7 @@ as_nobody_make() {
   mkdir -p "$copy/test/system" "$copy/test/support"
   cp -r "$repo_root/python" "$copy/"
   cp -r "$repo_root/test/reference" "$copy/test/"
-  cp "$repo_root"/test/system/*.py "$copy/test/system/"
+  cp -r "$repo_root"/test/system/{programs,hostile} "$copy/test/system/"
   cp "$repo_root/test/support/python.sh" "$copy/test/support/"
   cp -L "$GRADWIRE_LIBRARY" "$copy/libgradwire.so"
   cp "$gradwire_cli" "$gradwire_perf" "$copy/"
@@ -147,7 +153,7 @@ for word in "\$@"; do
   words+=("\$word")
 done
 export GRADWIRE_LIBRARY=$copy/libgradwire.so
-export PYTHONPATH=$copy/python:$copy/test:$copy/test/system
+export PYTHONPATH=$(programs_of "$copy")
 cd /
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "\${words[@]}"
 TEXT

@@ -32,7 +32,7 @@ start() {
 # sums SIZES [SECONDS]: SECONDS for the group to form.
 sums() {
   # shellcheck disable=SC2046
-  "$python" "$repo_root/test/system/sums.py" --sizes "$1" --join-timeout "${2:-30}" $(sockets 2)
+  "$python" "$programs/sums.py" --sizes "$1" --join-timeout "${2:-30}" $(sockets 2)
 }
 # forwarded FIELD: what the router's interface to host a counted.
 forwarded() { ip netns exec "$netns_r" cat "/sys/class/net/gwb/statistics/$1"; }

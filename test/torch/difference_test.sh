@@ -17,7 +17,7 @@ export TORCH_CPP_LOG_LEVEL=FATAL
 compare() {
   local what=$1
   shift
-  job "$what" "$@" -- "$repo_root/test/torch/differ.py" --calls "$calls" \
+  job "$what" "$@" -- "$repo_root/test/torch/difference/differ.py" --calls "$calls" \
     --seed "${GRADWIRE_SEED:-1}" --limit $((2 * timeout_multiplier))
 }
 
@@ -25,7 +25,7 @@ memif_ring_start 2 "${torch_daemon_flags[@]}"
 compare "one daemon" 2
 compare "two daemons" 2 1
 # It found a fault once, beyond the calls that are made each time.
-job "call 7769 of seed 20261127" 2 -- "$repo_root/test/torch/differ.py" --seed 20261127 \
+job "call 7769 of seed 20261127" 2 -- "$repo_root/test/torch/difference/differ.py" --seed 20261127 \
   --only 7769 --limit $((2 * timeout_multiplier))
 [[ -n ${GRADWIRE_CALLS:-} ]] || exit 0
 compare "two daemons" 1 1

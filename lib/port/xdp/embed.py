@@ -14,7 +14,7 @@ def main():
     data = b"" if source == "none" else pathlib.Path(source).read_bytes()
     lines = [
         "// Made by lib/port/xdp/embed.py.",
-        '#include "port/xdp_program.h"',
+        '#include "port/xdp/xdp_program.h"',
         "namespace gradwire::port {",
         "namespace {",
         f"constexpr unsigned char kBytes[{len(data) + 1}] = {{",

@@ -7,9 +7,9 @@
 #include <bit>
 
 #include "reduce/backend.h"
+#include "reduce/cpu_kernels.h"
 #include "reduce/gpu/batch.h"
 #include "reduce/gpu/crc_ops.h"
-#include "reduce/kernels.h"
 #include "reduce/lowering.h"
 
 namespace gradwire::reduce {

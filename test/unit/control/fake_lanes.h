@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "control/lane_control.h"
+#include "control/lanes/lane_control.h"
 #include "table_support.h"
 
 namespace gradwire::control::test {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranks without members: what a table comes to that has some, and how their group ends.
-#include "control/folding.h"
+#include "control/formation/folding.h"
 
 #include <catch2/catch.hpp>
 
-#include "control/peers.h"
-#include "control/plan_request.h"
+#include "control/formation/peers.h"
+#include "control/plans/plan_request.h"
 #include "fake_daemon.h"
 
 namespace gradwire::control {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "control/paths.h"
+#include "control/formation/paths.h"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How ranks that are no neighbors on the ring reach each other.
-#include "control/peers.h"
+#include "control/formation/peers.h"
 
 #include "fake_daemon.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "control/table.h"
+#include "control/formation/table.h"
 #include "wire/packet.h"
 
 namespace gradwire::control {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "control/table.h"
+#include "control/formation/table.h"
 
 #include <catch2/catch.hpp>
 #include <set>

@@ -12,8 +12,8 @@
 
 #include "exchange_op.h"
 #include "pattern.h"
-#include "rdma_link.h"
-#include "rdma_mover.h"
+#include "rdma/rdma_link.h"
+#include "rdma/rdma_mover.h"
 #include "ring_op.h"
 #include "sim/reference/ring_reference.h"
 

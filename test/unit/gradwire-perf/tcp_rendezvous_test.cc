@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "tcp_rendezvous.h"
+#include "tcp/tcp_rendezvous.h"
 
 #include <catch2/catch.hpp>
 #include <future>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lane_frames.h"
-#include "port/neighbor_message.h"
+#include "port/neighbors/neighbor_message.h"
 #include "wire/internet_checksum.h"
 
 using namespace gradwire;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "port/memif_link.h"
+#include "port/memif/memif_link.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -2,7 +2,7 @@
 // Neighbors over IPv6: the frames, and that the table's rules hold for them. What ARP and
 // discovery have in common is in the other tests. The expected bytes were made by a program that
 // shares nothing with this one.
-#include "port/neighbor_discovery.h"
+#include "port/neighbors/neighbor_discovery.h"
 
 #include <array>
 #include <catch2/catch.hpp>

@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "port/neighbors.h"
+#include "port/neighbors/neighbors.h"
 
 namespace gradwire::port::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "port/unmap_guard.h"
+#include "port/memif/unmap_guard.h"
 
 #include "base/counter.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sockets of drivers, found among the files of the process.
-#include "port/wake_socket.h"
+#include "port/memif/wake_socket.h"
 
 #include <arpa/inet.h>
 #include <linux/if_packet.h>

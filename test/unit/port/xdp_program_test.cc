@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The XDP program's verdicts, by the kernel itself (BPF_PROG_TEST_RUN): no interface is needed.
-#include "port/xdp_program.h"
+#include "port/xdp/xdp_program.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <memory>
 
-#include "port/xdp_steering.h"
+#include "port/xdp/xdp_steering.h"
 
 namespace gradwire::port {
 namespace {

@@ -8,7 +8,8 @@
 
 first=(0000:00:11.0 0000:00:12.0) second=(0000:00:13.0 0000:00:14.0)
 set_link=/opt/gradwire/vm/set_link.sh
-export PYTHONPATH=/opt/gradwire/python:/opt/gradwire/test:/opt/gradwire/test/system
+base=/opt/gradwire/test/system
+export PYTHONPATH=/opt/gradwire/python:/opt/gradwire/test:$base/programs:$base/hostile
 export PYTHONDONTWRITEBYTECODE=1 GRADWIRE_LIBRARY=$bin/libgradwire.so
 large=$((64 << 20))
 
@@ -36,7 +37,7 @@ pull() {
   for verb in status ports; do
     look+=("gradwire $verb --socket $work/host-0.sock >$work/$name.$verb &&")
   done
-  python3 /opt/gradwire/test/system/rails_cut.py --bytes "$bytes" --cuts 1 \
+  python3 /opt/gradwire/test/system/programs/rails_cut.py --bytes "$bytes" --cuts 1 \
     --cut "$set_link off $*" --mend "${look[*]} $set_link on $*" --still $((2 * limit_s)) \
     "$work/host-0.sock" "$work/host-1.sock" >"$work/$name.out" 2>&1 ||
     fail "a link is set down amid ops of $bytes bytes: $(cat "$work/$name.out")"
