@@ -88,7 +88,7 @@ buildtype=debug
 [[ $compiler != gcc || $sanitize != none ]] || buildtype=debugoptimized
 options=(--buildtype "$buildtype" -Db_sanitize="$sanitize" -Dtests=true)
 # A library gets the sanitizers' symbols from the program that loads it.
-[[ $sanitize == none ]] || options+=(-Db_lundef=false)
+[[ $sanitize == none ]] || options+=(-Db_lundef=false -Dchecks=true)
 # CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 # The default build compiles all that there is; what sanitizers instrument takes far longer.

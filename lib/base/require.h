@@ -26,4 +26,21 @@ inline void require(bool holds, const char* what, const char* file = __builtin_F
   }
 }
 
+/// Whether require_dear() looks: builds of the option `checks`, which those with sanitizers have,
+/// and the simulator that finds planted bugs.
+#ifdef GRADWIRE_CHECKS
+constexpr bool kDearChecks = true;
+#else
+constexpr bool kDearChecks = false;
+#endif
+
+/// For what costs more than a test and a jump.
+/// @param holds  () -> bool.
+template <class Holds>
+inline void require_dear(Holds&& holds, const char* what, const char* file = __builtin_FILE(),
+                         unsigned line = __builtin_LINE(),
+                         const char* function = __builtin_FUNCTION()) noexcept {
+  if constexpr (kDearChecks) require(holds(), what, file, line, function);
+}
+
 }  // namespace gradwire

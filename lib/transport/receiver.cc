@@ -2,9 +2,9 @@
 #include "transport/receiver.h"
 
 #include <algorithm>
-#include <cassert>
 #include <limits>
 
+#include "base/require.h"
 #include "transport/time_math.h"
 
 namespace gradwire::transport {
@@ -86,7 +86,8 @@ void Receiver::note(std::uint64_t packet_number) noexcept {
 }
 
 void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept {
-  assert(check(packet_number) == Verdict::kNew);
+  require_dear([&] { return check(packet_number) == Verdict::kNew; },
+               "a packet is accepted once, and only if its number is new");
   last_event_at_ = now;
   ++packets_accepted_;
   if (ecn_ce) ++ecn_ce_count_;

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cassert>
 #include <utility>
 
+#include "base/require.h"
 #include "transport/time_math.h"
 
 namespace gradwire::transport {
@@ -26,7 +26,7 @@ Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController>
       numbers_(numbers),
       slots_(std::bit_ceil(std::clamp(config.max_packets_in_flight, kMinSlots, kMaxSlots))),
       rtt_(config.initial_rtt_ns) {
-  assert(controller_ != nullptr);
+  require(controller_ != nullptr, "a sender has a congestion controller");
   // An outcome names each slot at most once in each list.
   acked_.reserve(slots_.size());
   lost_.reserve(slots_.size());
@@ -47,7 +47,7 @@ bool Sender::window_lets(std::uint32_t bytes) const noexcept {
 }
 
 std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
-  assert(has_room());
+  require(has_room(), "a packet is sent if there is a record for it");
   const std::uint64_t packet_number = numbers_.take();
   at(next_++) = {.cookie = cookie,
                  .number = packet_number,

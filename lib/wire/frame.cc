@@ -2,8 +2,9 @@
 #include "wire/frame.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
+
+#include "base/require.h"
 
 namespace gradwire::wire {
 namespace {
@@ -224,7 +225,7 @@ std::uint16_t FrameTemplate::source_port() const noexcept {
 }
 
 void FrameTemplate::set_source_port(std::uint16_t port) noexcept {
-  assert(bytes_ != 0);
+  require(bytes_ != 0, "a frame that has a source port was made");
   store16(template_.data() + bytes_ - kUdpBytes, port);
   // IPv4's checksum is of its header alone; the flow label is the port.
   if (bytes_ - ip_offset_ == kIpv6Bytes + kUdpBytes) {
@@ -234,7 +235,7 @@ void FrameTemplate::set_source_port(std::uint16_t port) noexcept {
 
 void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
   const std::size_t ip_bytes = kIpv4Bytes + kUdpBytes + udp_payload_bytes;
-  assert(bytes_ != 0 && ip_bytes <= kMaxIpBytes);
+  require(bytes_ != 0 && ip_bytes <= kMaxIpBytes, "a frame is made, and fits an IP packet");
   // A constant length makes the copy a few moves instead of a call; there are only four lengths.
   constexpr std::size_t kPlainBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
   if (bytes_ == kPlainBytes) {

@@ -2,8 +2,9 @@
 #include "wire/internet_checksum.h"
 
 #include <bit>
-#include <cassert>
 #include <cstring>
+
+#include "base/require.h"
 
 namespace gradwire::wire {
 namespace {
@@ -59,7 +60,7 @@ std::uint16_t InternetSum::folded() const noexcept {
 
 InternetSum pseudo_header_sum(const IpAddress& source, const IpAddress& destination,
                               std::uint8_t protocol, std::size_t bytes) noexcept {
-  assert(bytes <= UINT16_MAX);
+  require(bytes <= UINT16_MAX, "what a checksum covers fits an IP packet");
   InternetSum sum;
   sum.add(std::as_bytes(std::span(source.bytes)));
   sum.add(std::as_bytes(std::span(destination.bytes)));

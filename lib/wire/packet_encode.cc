@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
+#include "base/require.h"
 #include "base/sip_hash.h"
 #include "wire/layout.h"
 #include "wire/packet.h"
@@ -34,7 +34,7 @@ constexpr std::uint64_t word(std::uint64_t high32, std::uint64_t low32) noexcept
 
 void write_header(std::byte* out, PacketType type, const CommonHeader& common, const Words& words,
                   std::uint32_t payload_crc, bool again = false) noexcept {
-  assert(common.lane < kMaxLanes && words.back() << 48 == 0);
+  require(common.lane < kMaxLanes && words.back() << 48 == 0, "a header's fields fit their bits");
   const std::uint32_t flags = again ? layout::kAgain : 0;
   const std::uint32_t kind = std::uint32_t{kProtocolVersion} << 24 |
                              std::uint32_t{static_cast<std::uint8_t>(type)} << 16 | flags << 8 |
@@ -70,7 +70,7 @@ namespace {
                                                       const CommonHeader& common,
                                                       const DataHeader& data, std::uint64_t hop,
                                                       std::uint32_t payload_crc) noexcept {
-  assert(data.total_count >> 48 == 0);
+  require(data.total_count >> 48 == 0, "a count has 48 bits");
   std::uint64_t kinds = std::uint64_t{static_cast<std::uint8_t>(data.datatype)} << 56 |
                         std::uint64_t{static_cast<std::uint8_t>(data.redop)} << 48;
   if (data.collective != Collective::kAllReduce) [[unlikely]] {
@@ -101,7 +101,7 @@ void encode_contribution(std::span<std::byte, kHeaderBytes> out, const CommonHea
 
 std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHeader common,
                            const Receipt& receipt) noexcept {
-  assert(type == PacketType::kReceipt || type == PacketType::kInquiry);
+  require(type == PacketType::kReceipt || type == PacketType::kInquiry, "only these say receipts");
   if (out.size() < kHeaderBytes) return 0;
   const Words words = {receipt.entered, receipt.received, receipt.chunks,
                        std::uint64_t{receipt.delay_us} << 48 | std::uint64_t{receipt.echo} << 16};
@@ -165,7 +165,7 @@ std::uint8_t kinds_on_wire(const SaidCall& said) noexcept {
 }
 
 void write_call(const SaidCall& said, layout::Call& call) noexcept {
-  assert(said.count >> 48 == 0);
+  require(said.count >> 48 == 0, "a count has 48 bits");
   call.op_seq.set(said.op_seq);
   call.digest.set(said.digest);
   call.count.high.set(static_cast<std::uint32_t>(said.count >> 16));
@@ -188,7 +188,7 @@ std::uint64_t digest_of(std::uint64_t before, const SaidCall& said) noexcept {
 
 std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
                        const AckHeader& ack) noexcept {
-  assert(ack.range_count <= kMaxAckRanges);
+  require(ack.range_count <= kMaxAckRanges, "an acknowledgement has so many ranges at most");
   const std::size_t payload_bytes = sizeof(layout::Call) + ack.range_count * sizeof(layout::Range);
   if (out.size() < kHeaderBytes + payload_bytes) return 0;
   std::byte* const payload = out.data() + kHeaderBytes;
@@ -211,7 +211,7 @@ std::size_t encode_ack(std::span<std::byte> out, CommonHeader common,
 
 std::size_t encode_hello(std::span<std::byte> out, PacketType type, CommonHeader common,
                          const HelloBody& body, std::size_t total_bytes) noexcept {
-  assert(type == PacketType::kHello || type == PacketType::kHelloAck);
+  require(type == PacketType::kHello || type == PacketType::kHelloAck, "only these are hellos");
   total_bytes = std::max(total_bytes, kHeaderBytes + kHelloBodyBytes);
   if (out.size() < total_bytes) return 0;
   layout::Hello hello{};
@@ -259,7 +259,7 @@ std::size_t encode_abort(std::span<std::byte> out, CommonHeader common,
 
 std::size_t encode_bye(std::span<std::byte> out, PacketType type, CommonHeader common,
                        const ByeBody& body) noexcept {
-  assert(type == PacketType::kBye || type == PacketType::kByeAck);
+  require(type == PacketType::kBye || type == PacketType::kByeAck, "only these are byes");
   if (out.size() < kHeaderBytes + sizeof(layout::Bye)) return 0;
   layout::Bye bye{};
   bye.completed_op_seq.set(body.completed_op_seq);

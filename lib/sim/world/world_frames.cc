@@ -2,7 +2,6 @@
 // Frames in a world: from the wire into a host, out of it, and while its driver holds them.
 #include <algorithm>
 #include <bit>
-#include <cassert>
 #include <cstring>
 #include <vector>
 
@@ -70,7 +69,7 @@ void World::arrive(std::uint32_t flight_index) {
   }
   rte_mbuf* mbuf = host.stock.back();
   host.stock.pop_back();
-  assert(flight.bytes.size() + RTE_PKTMBUF_HEADROOM <= mbuf->buf_len);
+  require(flight.bytes.size() + RTE_PKTMBUF_HEADROOM <= mbuf->buf_len, "a frame fits its mbuf");
   mbuf->data_off = RTE_PKTMBUF_HEADROOM;
   mbuf->data_len = static_cast<std::uint16_t>(flight.bytes.size());
   mbuf->pkt_len = mbuf->data_len;
