@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What has a name in several languages has the same one in all: datatypes, redops, packet types,
 abort codes, drop reasons and packet fields in C++, C, Python, the Wireshark dissector, the numpy
-reference and doc/protocol.md; members of the configuration and keys; the default socket in C++ and
+reference and doc/protocol; members of the configuration and keys; the default socket in C++ and
 in the texts of the interfaces."""
 
 import re
@@ -21,6 +21,12 @@ NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_dataty
 
 def text(path):
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+def protocol_pages():
+    """All of them, one after the other."""
+    pages = sorted((ROOT / "doc/protocol").glob("*.md"))
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
 
 
 def snake(name):
@@ -70,7 +76,7 @@ def pages():
     for words, path, name in (("kPacketTypes", "lib/wire/packet.h", "PacketType"),
                               ("kAborts", "lib/base/abort_reason.h", "AbortCode")):
         spaced[words] = {w.replace("_", " "): n for w, n in enumeration(path, name).items()}
-    protocol = text("doc/protocol.md")
+    protocol = protocol_pages()
     yield ("redops", "enum RedOp", enumeration("lib/base/types.h", "RedOp"), redops)
     # kBytes is moved, never reduced: the tables of datatypes leave it out.
     reduced = [n for name, n in enumeration("lib/base/types.h", "DataType").items()
@@ -92,18 +98,18 @@ def pages():
     rows = {name.replace("-", " "): int(number)
             for number, name in re.findall(r"^\| (\d+) \| ([a-z -]+) \|", protocol, re.M)}
     for words in spaced.values():
-        yield ("names and numbers", "tables of doc/protocol.md",
+        yield ("names and numbers", "tables of doc/protocol",
                {w: rows.get(w) for w in words}, words)
     table = dict(re.findall(r"\| (\d+) \| (\w+) \|$", protocol, re.M))
-    yield ("redops", "doc/protocol.md", {w: int(n) for n, w in table.items()}, redops)
+    yield ("redops", "doc/protocol", {w: int(n) for n, w in table.items()}, redops)
     drops = set(enumeration("lib/wire/packet.h", "Drop"))
     listed = set(re.findall(r"`(\w+)`", re.search(r"\n## Drop reasons\n(.*?)\n## ", protocol,
                                                    re.S).group(1)))
-    yield ("drop reasons", "doc/protocol.md", dict.fromkeys(drops & listed), dict.fromkeys(drops))
+    yield ("drop reasons", "doc/protocol", dict.fromkeys(drops & listed), dict.fromkeys(drops))
 
 
 def field_mistakes():
-    dissector, protocol = text("scripts/wireshark/gradwire.lua"), text("doc/protocol.md")
+    dissector, protocol = text("scripts/wireshark/gradwire.lua"), protocol_pages()
     shown = {name.rsplit(".", 1)[-1] for name in re.findall(r'"(gradwire\.[\w.]+)"', dissector)}
     for struct, body in re.findall(r"struct (\w+) \{\n(.*?)\n\};", text("lib/wire/layout.h"), re.S):
         for field in re.findall(r"^  [\w:<>, ]+? (\w+);", body, re.M):
@@ -112,7 +118,7 @@ def field_mistakes():
             if not {field, DISSECTOR.get(field)} & shown:
                 yield f"scripts/wireshark/gradwire.lua shows no field {field} (of {struct})"
             if field not in protocol and field.replace("_", " ") not in protocol:
-                yield f"doc/protocol.md does not name {field} (of {struct})"
+                yield f"doc/protocol does not name {field} (of {struct})"
 
 
 def key_mistakes():

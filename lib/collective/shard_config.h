@@ -68,7 +68,7 @@ struct LinkTokens {
 };
 
 /// From how many UDP source ports a rank may send to another: each is another way through a fabric
-/// of paths of equal cost (doc/protocol.md, Source ports).
+/// of paths of equal cost (doc/protocol/paths.md, Source ports).
 struct SourcePorts {
   std::uint8_t count = 1;  ///< [1, wire::kSourcePortsMax]
   bool known = false;      ///< the other rank understands what packets say of source ports

@@ -154,7 +154,7 @@ struct RankInfo {
   std::uint16_t direct_kib = 0;
   /// Of how many ranks the daemon's backend folds contributions to ops off the ring.
   std::uint16_t fold_sources = 0;
-  /// 1: the daemon moves data between any two processes (doc/protocol.md, Transfers).
+  /// 1: the daemon moves data between any two processes (doc/protocol/transfers.md, Transfers).
   std::uint16_t transfers = 0;
   /// transport.two_step_kib: rank 0's counts for the group.
   std::uint16_t two_step_kib = 0;
@@ -163,7 +163,7 @@ struct RankInfo {
   std::uint16_t gathered_ranks = 0;
   /// transport.two_step_owner: 1 if all-reduces in two steps are to be summed here.
   std::uint16_t two_step_owner = 0;
-  /// Ranks without members (doc/protocol.md). 0: the daemon knows none, as those of older releases;
+  /// Ranks without members (doc/protocol). 0: the daemon knows none, as those of older releases;
   /// 1: its groups may have some; 2: it may be one.
   std::uint16_t folding = 0;
   /// Whether others may change the UDP source port of packets to the daemon's ports.

@@ -21,7 +21,7 @@
 namespace gradwire::transport {
 
 /// Constants of loss detection; the reasons for the defaults stand at the top of loss_detection.cc
-/// and in doc/protocol.md.
+/// and in doc/protocol.
 struct SenderConfig {
   /// Packets from the oldest in flight to the newest that are remembered, those alone that want an
   /// acknowledgement; rounded up to a power of two, [32, 65536]. can_send() leaves the last

@@ -106,7 +106,7 @@ enum class UdpSum : std::uint8_t {
 };
 
 /// Completes a frame over IPv6 whose packet is whole: takes the addresses into its header's CRC
-/// (doc/protocol.md) and computes its UDP checksum. Frames of other protocols stay as they are. It
+/// (doc/protocol) and computes its UDP checksum. Frames of other protocols stay as they are. It
 /// must be called once for each write().
 /// @param packet  from the IP header on. With kDevice its payload need not be there.
 /// @return whether it was a UDP datagram.

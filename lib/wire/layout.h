@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The bytes of the chunk protocol as structs of alignment 1: what doc/protocol.md draws. Private
+/// The bytes of the chunk protocol as structs of alignment 1: what doc/protocol draws. Private
 /// to lib/wire and its tests; everybody else uses packet.h. A struct is copied from and to the
 /// packet with memcpy, so that a packet may lie at any address.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The chunk protocol, version 2: what one UDP payload holds. doc/protocol.md is the
+/// The chunk protocol, version 2: what one UDP payload holds. doc/protocol is the
 /// specification, with byte diagrams; this header follows it. Every packet starts with the same 64
 /// bytes, in network byte order:
 ///

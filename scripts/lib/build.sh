@@ -29,7 +29,10 @@ build_tree() {
   [[ $compiler != gcc ]] || set -- "$@" -Dunity=on -Dunity_size=24
   if [[ -f $folder/build.ninja ]]; then
     step "build: $folder is set up ($compiler $*)"
-    meson configure "$folder" "$@" >"$log" 2>&1 || build_failed "$log" "meson configure"
+    # A folder that is older than an option learns of it when it is set up again.
+    meson configure "$folder" "$@" >"$log" 2>&1 ||
+      { meson setup --reconfigure "$folder" && meson configure "$folder" "$@"; } >"$log" 2>&1 ||
+      build_failed "$log" "meson configure"
   else
     step "build: setting up $folder ($compiler $*)"
     CC="$launcher$compiler" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: BSD-3-Clause
--- Shows gradwire's chunk protocol (doc/protocol.md) in Wireshark and tshark:
+-- Shows gradwire's chunk protocol (doc/protocol) in Wireshark and tshark:
 --
 --   tshark -X lua_script:scripts/wireshark/gradwire.lua -r FILE -Y gradwire
 --

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sums that doc/protocol.md names: CRC32C, SipHash-2-4 and the Internet checksum."""
+"""The sums that doc/protocol names: CRC32C, SipHash-2-4 and the Internet checksum."""
 
 import struct
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Frames that are wrong in a field of Ethernet, IPv4 or UDP around a right packet, and frames that
-differ from what a peer sends and are right all the same, as the tables of doc/protocol.md say."""
+differ from what a peer sends and are right all the same, as the tables of doc/protocol say."""
 
 import struct
 

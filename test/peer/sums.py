@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What two ranks' values fold to, and what a whole group's do, in the order that doc/protocol.md
+"""What two ranks' values fold to, and what a whole group's do, in the order that doc/protocol
 gives. Values are numpy arrays; bf16 lies in uint16."""
 
 import numpy as np

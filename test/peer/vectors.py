@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The numbers that doc/protocol.md works out, against this peer's."""
+"""The numbers that doc/protocol works out, against this peer's."""
 
 from . import table, wire
 from .checksums import crc32c

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The bytes of every packet, as doc/protocol.md draws them. A field is (offset, size in bytes) in
+"""The bytes of every packet, as doc/protocol draws them. A field is (offset, size in bytes) in
 the packet; what lies from byte 64 on is payload. decode() checks in the page's order and raises
 Dropped with the page's reason."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Packets of every kind, each wrong in one field, with the reason for which doc/protocol.md says
+"""Packets of every kind, each wrong in one field, with the reason for which doc/protocol says
 that a receiver drops them. What is made is the same in every run."""
 
 from . import wire

@@ -115,7 +115,7 @@ class LinkEnd {
     address_.frame = paths_[path_].frame;
   }
 
-  // Paths (doc/protocol.md, Rails). What this rank sends of its own accord takes path(); what
+  // Paths (doc/protocol/paths.md, Rails). What this rank sends of its own accord takes path(); what
   // answers the other rank takes back(), the path that the other rank has chosen.
   [[nodiscard]] std::size_t path_count() const noexcept { return paths_.size(); }
   [[nodiscard]] bool has_rails() const noexcept { return paths_.size() > 1; }
@@ -195,8 +195,8 @@ class LinkEnd {
   /// Counts from now on; paths unless somebody else chooses its path.
   void count_in(PathTally& tally) noexcept { tally_ = &tally; }
 
-  // Source ports (doc/protocol.md, Source ports), by index from 0: on each path all that is sent
-  // comes from one of them, but hellos and last words, which try others.
+  // Source ports (doc/protocol/paths.md, Source ports), by index from 0: on each path all that is
+  // sent comes from one of them, but hellos and last words, which try others.
   [[nodiscard]] SourcePorts sources() const noexcept { return address_.sources; }
   [[nodiscard]] std::uint8_t source_of(PathIndex path) const noexcept { return sources_[path]; }
   [[nodiscard]] std::uint16_t source_port(std::uint8_t source) const noexcept {

@@ -7,8 +7,8 @@
 /// later; after a quarter of it the link takes a path that has answered. If none answers it stays,
 /// and its rank is dead when the limit is over. A path that was left is asked all the time, and
 /// taken again when it has answered often enough; source ports are all alike, and none is gone back
-/// to. doc/protocol.md (Rails, Source ports) says why nothing is applied twice and nobody can move
-/// a link off a living path.
+/// to. doc/protocol/paths.md (Rails, Source ports) says why nothing is applied twice and nobody can
+/// move a link off a living path.
 ///
 /// One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once

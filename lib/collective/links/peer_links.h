@@ -8,7 +8,7 @@
 /// Time is counted in two ways. `now` is the lane's clock. Polled time is the sum of the rounds in
 /// which the lane polled: while a host stands still, nobody else is silent.
 ///
-/// Rules (doc/protocol.md, Ranks off the ring):
+/// Rules (doc/protocol/off_ring.md, Ranks off the ring):
 ///   1. A rank's silence counts from the moment when it was heard last or, if that is later, when
 ///      the wait for it began. A wait begins when the first user awaits the rank.
 ///   2. Whatever comes from a rank ends its silence, and answers all questions that went there.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Several ways to a rank: by which path and source port packets go to neighbors, and how a way is
-/// asked whether it is good (doc/protocol.md, Rails). Which way is best each link's PathChoice
-/// decides. One lane owns it; it allocates nothing.
+/// asked whether it is good (doc/protocol/paths.md, Rails). Which way is best each link's
+/// PathChoice decides. One lane owns it; it allocates nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What a lane knows of a pair of processes at the source's rank and at the destination's:
-/// doc/protocol.md (Transfers) says who has to do what. Chunks are this lane's, counted from 0;
-/// sets of them are bits from `first` on. One lane owns it.
+/// doc/protocol/transfers.md (Transfers) says who has to do what. Chunks are this lane's, counted
+/// from 0; sets of them are bits from `first` on. One lane owns it.
 #pragma once
 
 #include <array>

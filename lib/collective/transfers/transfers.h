@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Transfers between processes: sends and receives of ordered pairs, each pair with a sequence of
-/// its own. doc/protocol.md (Transfers) is the specification.
+/// its own. doc/protocol/transfers.md (Transfers) is the specification.
 ///
 /// Sending: a piece is made from the client's memory whenever it is pulled; nothing is kept of what
 /// is on its way. Receiving: pieces are pulled, from a few pairs at a time and within one window,

@@ -87,7 +87,8 @@ GroupOptions Experiment::group_options(std::uint16_t index) const {
   shard.congestion = o().congestion;
   shard.swift_target_ns = o().swift_target_ns;
   shard.sender.rate_bps = o().pace_bps;
-  // The values for isolated cores, which no scheduler takes away: doc/protocol.md, Constants.
+  // The values for isolated cores, which no scheduler takes away: doc/protocol/limits.md,
+  // Constants.
   shard.sender.granularity_ns = 20'000;
   shard.sender.max_ack_delay_ns = 50'000;
   shard.sender.initial_rtt_ns = 1'000'000;

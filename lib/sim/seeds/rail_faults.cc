@@ -58,7 +58,7 @@ void draw_rails_between(Scenario& s, Random& random, std::uint16_t a, std::uint1
 /// are full of nothing else, and then no path is good within two path limits.
 void carry_questions(Scenario& s) {
   // In a 32nd of the silence limit a lane sends 4 hellos to one rank, and 2 answers to each of the
-  // 4 that another one sends, all as long as full packets (doc/protocol.md, Source ports).
+  // 4 that another one sends, all as long as full packets (doc/protocol/paths.md, Source ports).
   constexpr std::uint64_t kFrames = 4 + 2 * 4;
   constexpr std::uint64_t kOverhead = 200;  // at most, with all headers and the preamble
   const collective::ShardConfig& shard = s.group.shard;

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A model of the off-ring rules of doc/protocol-2.md (early places, what a receiver tells, what a
-sender keeps, leaving), small enough to visit every state: two or three ranks that post ops in any
-depth, over links that delay, reorder, repeat and lose. In every state it must hold that scratch is
-freed only if all receivers have what lay in it; and from every state the end must be reachable:
-all ops done, all scratch free. Rules left out on purpose show that the check finds their want.
+"""A model of the rules of doc/protocol for what goes off the ring (early places, what a receiver
+tells, what a sender keeps, leaving), small enough to visit every state: two or three ranks that
+post ops in any depth, over links that delay, reorder, repeat and lose. In every state it must hold
+that scratch is freed only if all receivers have what lay in it; and from every state the end must
+be reachable: all ops done, all scratch free. Rules left out on purpose show that the check finds
+their want.
 
 An acknowledgement is delivered in the step that causes it, or lost. It only ever raises what its
 receiver knows, so one that comes late tells no more than one that came at once."""

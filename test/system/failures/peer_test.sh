@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Somebody else's daemon: a peer in Python (test/peer) that was written from doc/protocol.md alone,
+# Somebody else's daemon: a peer in Python (test/peer) that was written from doc/protocol alone,
 # and uses no code of this project, is a rank of groups with real daemons. If a packet changes and
 # the page does not, this story fails. Then the peer sends every kind of packet wrong in every
 # field, and what is right and not true, while another group sums on the same daemons.

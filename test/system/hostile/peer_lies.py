@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """peer_lies.py DEVICE SOCKET SOCKET: the peer of test/peer, at DEVICE, sends daemon 0 packets whose
-bytes are right and whose words are not: they end the group, by the name that doc/protocol.md gives,
+bytes are right and whose words are not: they end the group, by the name that doc/protocol gives,
 or are dropped because they come the wrong way."""
 
 import sys

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """peer_wrong.py DEVICE SOCKET SOCKET: the peer of test/peer, at DEVICE, sends daemon 0 packets of
 every kind, each wrong in one field, while ops and transfers between the two are under way. Each is
-dropped for the reason that doc/protocol.md gives, and counted once; then the ops end with the right
+dropped for the reason that doc/protocol gives, and counted once; then the ops end with the right
 sums."""
 
 import argparse

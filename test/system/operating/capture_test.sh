@@ -40,7 +40,7 @@ done
 tshark -X "lua_script:$repo_root/scripts/wireshark/gradwire.lua" -r "$run_dir/ring.pcapng" \
   -Y gradwire -T fields -E separator=, -E occurrence=f "${fields[@]}" -e _ws.expert.message \
   -e udp.length >"$run_dir/fields" 2>"$run_dir/tshark.err"
-expect "every packet is what doc/protocol.md says" \
+expect "every packet is what doc/protocol says" \
   "$python" "$programs/dissector.py" "$run_dir/fields"
 
 expect "sums after it" "$python" "$programs/sums.py" --sizes 1,20000 $(sockets 2)

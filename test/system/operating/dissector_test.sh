@@ -43,7 +43,7 @@ read_capture "$run_dir/gradwire.pcapng" -Y gradwire -T fields -E separator=, -E 
 if grep -i lua "$run_dir/tshark.err"; then fail "the dissector itself has an error"; fi
 (($(wc -l <"$run_dir/fields") == udp)) ||
   fail "$udp packets of UDP, $(wc -l <"$run_dir/fields") of them understood"
-expect "every packet is what doc/protocol.md says" \
+expect "every packet is what doc/protocol says" \
   "$python" "$programs/dissector.py" "$run_dir/fields"
 read_capture "$run_dir/gradwire.pcapng" >"$run_dir/lines"
 expect_text "the info column says what it is" \

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """over_ipv6.py FROM.pcap TO.pcap: the chunk packets of a capture over IPv4, as they would be over
-IPv6 by doc/protocol.md: the header's CRC is XORed with that of the addresses. The last one's is
+IPv6 by doc/protocol: the header's CRC is XORed with that of the addresses. The last one's is
 not, so that it is wrong. The UDP checksums are made up: nobody looks at them but for 0."""
 
 import ipaddress

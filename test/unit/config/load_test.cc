@@ -93,7 +93,7 @@ TEST_CASE("a value out of its bounds names line, key, value and bounds") {
   const std::string port = kPort;
   CHECK_THAT(mistake_in(port + "[transport]\ndscp = 64\n"),
              Contains("gw.toml:5") && Contains("transport.dscp = 64") && Contains("from 0 to 63"));
-  // A full acknowledgement must fit: doc/protocol.md.
+  // A full acknowledgement must fit: doc/protocol.
   CHECK_THAT(mistake_in(port + "mtu = 1279\n"),
              Contains("gw.toml:4") && Contains("port.0.mtu = 1279") && Contains("1280 to 9702"));
   CHECK_THAT(mistake_in(port + "[transport]\ndscp = -1\n"),

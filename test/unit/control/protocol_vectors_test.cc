@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The vectors of doc/protocol.md, made from that page by a program that shares nothing with the
+// The vectors of doc/protocol, made from that page by a program that shares nothing with the
 // code: checksums of two entries, their table's digest, a token, and a whole hello.
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -58,8 +58,8 @@ TEST_CASE("a clean run completes every op at every rank") {
 }
 
 // A rank off the ring that was never heard has what is left of the formation limit besides
-// (doc/protocol.md, Ranks off the ring): in seed 16 the dead rank's neighbors are through and
-// leave, and the root of a reduce waits for its first word.
+// (doc/protocol/off_ring.md, Ranks off the ring): in seed 16 the dead rank's neighbors are through
+// and leave, and the root of a reduce waits for its first word.
 TEST_CASE("survivors of a death have their error within the silence limit and little more") {
   std::uint64_t soon = 0;
   std::uint64_t late = 0;

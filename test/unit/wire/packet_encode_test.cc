@@ -9,7 +9,7 @@ using namespace gradwire::wire::test;
 
 namespace {
 
-// Made by a program that shares nothing with this one, from doc/protocol.md. If a change here makes
+// Made by a program that shares nothing with this one, from doc/protocol. If a change here makes
 // these fail, the wire changed: that needs a new version number.
 const std::map<PacketType, std::string> kGolden = {
     {PacketType::kData,
