@@ -77,10 +77,11 @@ bool PeerLinks::look(TimeNs now) noexcept {
 void PeerLinks::ask_if_due(std::uint16_t rank, TimeNs now) noexcept {
   Peer& peer = peers_[rank];
   const TimeNs until = until_late(rank);
-  peer.next_ask =
-      now + (until > 0 ? std::min(until, first_interval()) : timeouts_.silence_ns / kAsksInLimit);
+  const TimeNs until_first = first_interval() - quiet(rank);
+  const TimeNs most = until_first > 0 ? until_first : first_interval();
+  peer.next_ask = now + (until > 0 ? std::min(until, most) : timeouts_.silence_ns / kAsksInLimit);
   const bool at_once = std::exchange(peer.at_once, false);
-  if (quiet(rank) < first_interval() && !at_once) return;
+  if (until_first > 0 && !at_once) return;
   const bool silent = is_silent(rank);
   std::size_t asks = user_count_;
   for (std::size_t i = 0; i < user_count_; ++i) {

@@ -12,12 +12,13 @@
 ///   1. A rank's silence counts from the moment when it was heard last or, if that is later, when
 ///      the wait for it began. A wait begins when the first user awaits the rank.
 ///   2. Whatever comes from a rank ends its silence, and answers all questions that went there.
-///   3. A rank that is awaited is asked: seldom at first, since all who wait for others ask, and
-///      slow ports would carry nothing else. In the last half of the limit it is asked kAsksInLimit
-///      times in a silence limit, so that kUnansweredMin questions fit into that half.
+///   3. A rank that is awaited is asked if nothing came for a fifth of a silence limit: seldom at
+///      first, kAsksFirst times in a limit, since all who wait for others ask, and slow ports would
+///      carry nothing else; in the last half of its limit kAsksInLimit times. So it is asked 26
+///      times before it counts as silent.
 ///   4. A rank is silent if nothing came from it for its limit, and kUnansweredMin questions have
-///      no answer. If a fifth of the questions and a fifth of the answers is lost, all of them are
-///      lost once in 10^7 times. A rank that was never heard may not have been started yet: its
+///      no answer. If a third of the questions and a third of the answers is lost, all 26 are lost
+///      once in 10^6 times. A rank that was never heard may not have been started yet: its
 ///      limit is longer by what is left of the formation limit.
 ///   5. All ranks together are asked kAsksMax times in a ping interval at most. The next look goes
 ///      on where one had to stop, so every rank gets its turn. A look is at kLooksInRound ranks.
@@ -80,8 +81,9 @@ struct PeerSilence {
 class PeerLinks {
  public:
   static constexpr std::uint32_t kAsksMax = 64;
-  static constexpr TimeNs kAsksInLimit = 40;
-  /// Until the last half of the limit a rank is asked so often in a silence limit.
+  static constexpr TimeNs kAsksInLimit = 50;
+  /// A rank of which nothing came for this part of a silence limit is asked, and so often in a
+  /// limit from then on, until the last half of its limit begins.
   static constexpr TimeNs kAsksFirst = 5;
 
   static constexpr std::uint8_t kAnswersMax = 4;

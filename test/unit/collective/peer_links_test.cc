@@ -137,12 +137,12 @@ TEST_CASE("a rank is asked seldom at first, and often in the last half of its li
   const auto note = [&](std::uint16_t) { asked.push_back(asker.now); };
   asker.run(kSilent / PeerLinks::kAsksFirst - kPoll, note);
   CHECK(asked.empty());
-  asker.run(kSilent / 2, note);
+  asker.run(kSilent / 2 - asker.now - kPoll, note);
   const std::size_t first = asked.size();
   CHECK(first >= 2);
-  CHECK(first <= 10);
+  CHECK(first <= 3);
   asker.run(kSilent - asker.now + kPoll, note);
-  CHECK(asked.size() >= kUnansweredMin);
+  CHECK(asked.size() >= 26);
   REQUIRE(asker.silent.size() == 1);
   CHECK(asker.silent[0].rank == 1);
   CHECK(asker.silent[0].for_ns >= kSilent);
