@@ -80,10 +80,21 @@ void PathChoice::ask_sources(bool spare) noexcept {
   const std::uint32_t wanted = !spare         ? std::uint32_t{turns}
                                : rounds_ == 0 ? kSourcesFirst - 1
                                               : kSourcesNext - 1;
-  const std::uint32_t more = std::min(wanted, count - std::uint32_t{1});
-  for (std::uint32_t i = 0; i < more; ++i) {
-    if (next_source_ % count == in_use) ++next_source_;
-    sources_to_ask_ |= 1u << next_source_++ % count;
+  std::uint32_t more = std::min(wanted, count - std::uint32_t{1});
+  // One answer says little, since a port that loses half of all packets gives it every second time.
+  // So those that answered whatever they were asked are asked again before others are.
+  for (std::uint32_t ahead = 1; ahead < count && more > 0; ++ahead) {
+    const std::uint8_t index = end_.source_after(end_.path(), ahead);
+    const Source& source = sources_[index];
+    if (source.asked == 0 || source.answered != source.asked) continue;
+    sources_to_ask_ |= 1u << index;
+    --more;
+  }
+  for (; more > 0; ++next_source_) {
+    const std::uint32_t bit = 1u << next_source_ % count;
+    if (next_source_ % count == in_use || (sources_to_ask_ & bit) != 0) continue;
+    sources_to_ask_ |= bit;
+    --more;
   }
 }
 
