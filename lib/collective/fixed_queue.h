@@ -13,10 +13,10 @@ namespace gradwire::collective {
 template <class T>
 class FixedQueue {
  public:
-  explicit FixedQueue(std::size_t capacity) : items_(capacity) {}
+  explicit FixedQueue(std::size_t capacity) : items_(capacity), capacity_(capacity) {}
 
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] bool full() const noexcept { return size_ == items_.size(); }
+  [[nodiscard]] bool full() const noexcept { return size_ == capacity_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] T& front() noexcept { return items_[head_]; }
   template <class Condition>
@@ -30,7 +30,7 @@ class FixedQueue {
   [[nodiscard]] bool push(const T& item) noexcept {
     if (full()) return false;
     std::size_t tail = head_ + size_;
-    if (tail >= items_.size()) tail -= items_.size();
+    if (tail >= capacity_) tail -= capacity_;
     items_[tail] = item;
     ++size_;
     return true;
@@ -38,12 +38,13 @@ class FixedQueue {
   void clear() noexcept { head_ = size_ = 0; }
   void pop() noexcept {
     require(size_ > 0, "what is taken from a queue is in it");
-    if (++head_ == items_.size()) head_ = 0;
+    if (++head_ == capacity_) head_ = 0;
     --size_;
   }
 
  private:
   std::vector<T> items_;
+  std::size_t capacity_;  ///< items_.size(), which would be a division for each item
   std::size_t head_ = 0;
   std::size_t size_ = 0;
 };

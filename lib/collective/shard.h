@@ -26,6 +26,7 @@
 #include "base/abort_reason.h"
 #include "base/result.h"
 #include "collective/event_queue.h"
+#include "collective/links/data_run.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/links/packet_source.h"
 #include "collective/links/peer_ends.h"
@@ -76,6 +77,8 @@ class Shard final : private ShardServices {
   /// on payloads waits for flush().
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from, bool ecn_ce,
                  TimeNs now) noexcept;
+  /// The same of data packets of a link, which are in one piece each.
+  void on_data(const DataRun& run, TimeNs now) noexcept;
   /// Somebody at `source` speaks another version: if a neighbor has that address, the error of a
   /// group that does not form says so.
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
@@ -155,13 +158,10 @@ class Shard final : private ShardServices {
   [[nodiscard]] bool names_ranks(const AbortReason& reason) const noexcept {
     return reason.culprit_rank < config_.all_ranks() && reason.reporter_rank < config_.all_ranks();
   }
-  /// What is done with a packet whose token, address and state are right.
-  /// @param[out] taken  the frame was taken too.
-  [[nodiscard, gnu::always_inline]] inline wire::Drop receive(const PacketSource& from,
-                                                              rte_mbuf* frame,
-                                                              const wire::Packet& packet,
-                                                              bool ecn_ce, TimeNs now,
-                                                              bool& taken) noexcept;
+  /// What is done with a packet of a link that is no data and whose token, address and state are
+  /// right.
+  [[nodiscard]] wire::Drop receive(const PacketSource& from, const wire::Packet& packet,
+                                   bool ecn_ce, TimeNs now) noexcept;
   /// A hello, or the answer to one. @return why it was dropped.
   [[nodiscard, gnu::noinline]] wire::Drop receive_hello(const PacketSource& from,
                                                         const wire::Packet& packet,

@@ -9,8 +9,8 @@ namespace gradwire::collective {
 using wire::Drop;
 using wire::PacketType;
 
-inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire::Packet& packet,
-                           bool ecn_ce, TimeNs now, bool& taken) noexcept {
+Drop Shard::receive(const PacketSource& from, const wire::Packet& packet, bool ecn_ce,
+                    TimeNs now) noexcept {
   const LinkIndex index = from.link;
   Link& link = *links()[index];
   const LinkEnd& end = link.end;
@@ -21,11 +21,6 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
     case PacketType::kHelloAck:
       if (const Drop drop = receive_hello(from, packet, now); drop != Drop::kNone) return drop;
       break;
-    case PacketType::kData:
-      if (!link.brings_data() || !link.on_ring() || !end.greeted()) return Drop::kState;
-      neighbors_.heard(index);
-      taken = ring_->receive_data(link, frame, packet, ecn_ce, now);
-      return Drop::kNone;  // It took the number, or did not.
     case PacketType::kPing:
       if (!link.brings_data() || !end.greeted()) return Drop::kState;
       return neighbors_.on_ping(index, packet, ecn_ce, now) ? Drop::kNone : Drop::kDuplicate;
@@ -55,6 +50,9 @@ inline Drop Shard::receive(const PacketSource& from, rte_mbuf* frame, const wire
       }
       neighbors_.heard(index);
       receive_question(packet.check, now);
+      break;
+    case PacketType::kData:
+      require(false, "data is a run's");
       break;
     case PacketType::kContribution:
     case PacketType::kReceipt:
@@ -114,7 +112,12 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
                       bool ecn_ce, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kRing);
   Drop drop = from.drop;
-  bool taken = false;
+  if (packet.common.type == PacketType::kData && drop == Drop::kNone) {
+    DataRun run = run_of(from, packet, ecn_ce);
+    const RunPacket only = only_of(packet, frame);
+    run.packets = {&only, 1};
+    return on_data(run, now);
+  }
   if (rails_.several_paths() && drop == Drop::kNone) [[unlikely]] {
     const bool any = wire::goes_to_any_rank(packet.common.type);
     Rails::note_path(packet, from.path,
@@ -136,15 +139,38 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
       drop = Drop::kMalformed;
     }
   } else if (live()) {
-    drop = receive(from, frame, packet, ecn_ce, now, taken);
+    drop = receive(from, packet, ecn_ce, now);
   } else {
-    if (group_.aborted()) {
-      neighbors_.on_packet_after_abort(from.link, packet, now);
-    }
+    if (group_.aborted()) neighbors_.on_packet_after_abort(from.link, packet.common.type, now);
     drop = Drop::kState;
   }
   if (drop != Drop::kNone) counters_.count_drop(drop);
-  if (!taken) rte_pktmbuf_free(frame);
+  rte_pktmbuf_free(frame);
+}
+
+void Shard::on_data(const DataRun& run, TimeNs now) noexcept {
+  const profile::Stage stage(profile::StageId::kRing);
+  Link& link = *links()[run.from.link];
+  if (rails_.several_paths()) [[unlikely]] {
+    for (const RunPacket& packet : run.packets) {
+      link.end.came_by(run.from.path, packet.place.packet_number);
+    }
+  }
+  std::size_t taken = 0;
+  Drop drop = Drop::kState;
+  if (run.lane != config_.lane) {
+    drop = Drop::kMalformed;
+  } else if (live() && link.brings_data() && link.on_ring() && link.end.greeted()) {
+    neighbors_.heard(run.from.link);
+    taken = ring_->receive_data(link, run, now);
+  }
+  for (const RunPacket& packet : run.packets.subspan(taken)) {
+    if (group_.aborted() && drop == Drop::kState) {
+      neighbors_.on_packet_after_abort(run.from.link, PacketType::kData, now);
+    }
+    counters_.count_drop(drop);
+    rte_pktmbuf_free(packet.mbuf);
+  }
 }
 
 void Shard::receive_question(const wire::ProgressCheckBody& check, TimeNs now) noexcept {

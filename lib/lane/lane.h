@@ -22,6 +22,7 @@
 
 #include "base/recent_most.h"
 #include "base/sip_hash.h"
+#include "collective/data_runs.h"
 #include "command/links.h"
 #include "command/messages.h"
 #include "lane/command_port.h"
@@ -220,7 +221,9 @@ class Lane {
   static constexpr TimeNs kNoteNs = 1'000'000;  ///< between notes of what does not fit
   void note_other_group(const wire::FrameView& view, TimeNs now) noexcept;
   void note_other_version(const wire::FrameView& view, TimeNs now) noexcept;
-  void receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept;
+  void receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+                      TimeNs now) noexcept;
+  void touch(std::uint16_t index) noexcept;
   /// Handles a frame of several segments.
   void receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   void receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
@@ -302,6 +305,8 @@ class Lane {
   std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;
   wire::FrameView view_;  ///< of the frame being handled
+  collective::DataRuns runs_;
+  std::uint16_t run_slot_ = 0;  ///< of the group that the runs are of
   TimeNs next_version_note_ = 0;
   collective::Outbox outbox_;
   bool expecting_ = false;  // an op is unfinished: packets will come

@@ -121,6 +121,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   group_index_[plan.group_handle] = index;
   const collective::ShardConfig& config = free->shard->config();
   groups_.add(config, index);
+  runs_.forget();
   commands_->add_group(plan, config);
   free->shard->start(now);
   next_publication_ = now;

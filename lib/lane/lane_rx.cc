@@ -102,6 +102,7 @@ bool Lane::receive(TimeNs now) noexcept {
         bytes += frame->pkt_len;
         receive_frame(p, frame, now);
       }
+      runs_.end(now);
       packets += passed.size();
     } while (received == burst && bytes < kRoundBytes && packets + burst <= kMaxBurst);
     if (packets == 0) continue;
@@ -128,6 +129,11 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
 
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
+  if (frame->nb_segs == 1 && runs_.take(port_index, bytes_of(frame), frame)) {
+    if (runs_.size() == 1) touch(run_slot_);
+    return;
+  }
+  runs_.end(now);
   // A payload must be in one piece to be reduced. If payloads are not split off, a chain of mbufs
   // is rare.
   if (frame->nb_segs > 1) {
@@ -152,7 +158,7 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   switch (view.kind) {
     case wire::FrameKind::kUdp:
       if (is_for_lane(port, view)) {
-        receive_packet(frame, view, now);
+        receive_packet(port_index, frame, view, now);
         return;
       }
       break;
@@ -223,7 +229,8 @@ void Lane::note_other_group(const wire::FrameView& view, TimeNs now) noexcept {
   }
 }
 
-void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs now) noexcept {
+void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+                          TimeNs now) noexcept {
   wire::Drop why = decode_header(view, packet_);
   if (why == wire::Drop::kVersion) note_other_version(view, now);
   collective::PacketSource from;
@@ -251,15 +258,26 @@ void Lane::receive_packet(rte_mbuf* frame, const wire::FrameView& view, TimeNs n
   }
   // A packet that no neighbor sent does not end a group's rest: the shard only counts and drops
   // it.
-  if (!slot.touched && from.drop == wire::Drop::kNone) {
-    wake(slot);
-    slot.touched = true;
-    touched_.push_back(found);
-  }
+  if (from.drop == wire::Drop::kNone) touch(found);
   const wire::PacketType type = packet_.common.type;
   flowed_ |= slot.touched && type != wire::PacketType::kPing && type != wire::PacketType::kAck;
   constexpr std::uint8_t kCongestionExperienced = 3;
-  slot.shard->on_packet(frame, packet_, from, view.ecn == kCongestionExperienced, now);
+  const bool ecn_ce = view.ecn == kCongestionExperienced;
+  if (type == wire::PacketType::kData && from.drop == wire::Drop::kNone && frame->nb_segs == 1) {
+    runs_.begin(*slot.shard, from, packet_, ecn_ce, port_index, bytes_of(frame), view, frame);
+    run_slot_ = found;
+    return;
+  }
+  slot.shard->on_packet(frame, packet_, from, ecn_ce, now);
+}
+
+/// A packet came that concerns the group.
+void Lane::touch(std::uint16_t index) noexcept {
+  GroupSlot& slot = slots_[index];
+  if (slot.touched) return;
+  wake(slot);
+  slot.touched = true;
+  touched_.push_back(index);
 }
 
 void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
@@ -303,7 +321,7 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
              (!groups_.has_neighbor(view.source_ip) && !is_of_a_rank(view))) {
     drop(frame, wire::Drop::kForeign);
   } else if (is_split_chunk(frame, view) || gather(frame)) {
-    receive_packet(frame, view, now);
+    receive_packet(port_index, frame, view, now);
   } else {
     drop(frame, wire::Drop::kNoBuffer);
   }

@@ -305,6 +305,7 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         slot.report.reason = slot.shard->reason();
         slot.closed = true;
         groups_.remove(slot.shard->config(), static_cast<std::uint16_t>(&slot - slots_.data()));
+        runs_.forget();
         break;
     }
   }

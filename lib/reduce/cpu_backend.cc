@@ -51,6 +51,10 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::uint32_t sources_max() const noexcept override { return kMaxRanks; }
 
   [[nodiscard]] bool run(const Entry& entry) noexcept override {
+    if (is_one_copy(entry)) {
+      copy(entry);
+      return true;
+    }
     if (!is_plain(entry) || entry.crc) return run_other(entry);
     move(entry);
     return true;
@@ -95,6 +99,31 @@ class CpuBackend final : public Backend {
       return;
     }
     fold_all(entry, fold);
+  }
+
+  /// Whether the entry is well-formed, and copies one member's input to the packet or the packet to
+  /// one output: of the ring's chunks most.
+  [[nodiscard]] static bool is_one_copy(const Entry& entry) noexcept {
+    if (entry.member_count != 1 || entry.output_count > 1 || entry.crc || entry.count == 0 ||
+        entry.packet == nullptr || entry.redop > RedOp::kProd || !is_valid(entry.datatype) ||
+        entry.divisor == 0 || entry.divisor > kMaxProcesses) {
+      return false;
+    }
+    if (entry.kind == Kind::kStore) return entry.outputs != nullptr;
+    return entry.kind == Kind::kLoad && !entry.finalize && entry.inputs != nullptr;
+  }
+  void copy(const Entry& entry) noexcept {
+    const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
+    counters_.bytes += bytes;
+    ++counters_.chunks_moved;
+    if (entry.kind == Kind::kLoad) {
+      copy_bits(entry.packet, entry.inputs[0] + entry.offset_bytes, bytes);
+    } else if (std::byte* const to = entry.outputs[0] + output_offset(entry); streams(entry)) {
+      kernels_.streaming_copy(to, entry.packet, bytes);
+      streamed_ = true;
+    } else {
+      copy_bits(to, entry.packet, bytes);
+    }
   }
 
   void fold_all(const Entry& entry, const Fold& fold) noexcept { call(kernels_.fold, entry, fold); }

@@ -40,10 +40,6 @@ Pacer::Units Pacer::units_needed(std::uint32_t bytes) const noexcept {
   return static_cast<Units>(std::min(bytes, burst_bytes_)) * kUnitsPerByte;
 }
 
-bool Pacer::may_send(TimeNs now, std::uint32_t bytes) const noexcept {
-  return rate_bps_ == 0 || units_at(now) >= units_needed(bytes);
-}
-
 TimeNs Pacer::time_for(TimeNs now, std::uint32_t bytes) const noexcept {
   if (rate_bps_ == 0) return now;
   const Units missing = units_needed(bytes) - units_at(now);
@@ -60,8 +56,7 @@ std::uint64_t Pacer::available_bytes(TimeNs now) const noexcept {
   return units <= 0 ? 0 : static_cast<std::uint64_t>(units / kUnitsPerByte);
 }
 
-void Pacer::on_sent(TimeNs now, std::uint32_t bytes) noexcept {
-  if (rate_bps_ == 0) return;
+void Pacer::take(TimeNs now, std::uint32_t bytes) noexcept {
   units_ = units_at(now) - static_cast<Units>(bytes) * kUnitsPerByte;
   updated_at_ = std::max(updated_at_, now);
 }

@@ -17,13 +17,17 @@ class Pacer {
   /// two packets of 9,216 bytes. The bucket starts full.
   Pacer(std::uint64_t rate_bps, std::uint32_t burst_bytes) noexcept;
   /// A packet larger than the burst may go when the bucket is full, and leaves a debt.
-  [[nodiscard]] bool may_send(TimeNs now, std::uint32_t bytes) const noexcept;
+  [[nodiscard]] bool may_send(TimeNs now, std::uint32_t bytes) const noexcept {
+    return rate_bps_ == 0 || units_at(now) >= units_needed(bytes);
+  }
   /// Earliest time at which `bytes` may go; `now` if they may already.
   [[nodiscard]] TimeNs time_for(TimeNs now, std::uint32_t bytes) const noexcept;
   /// How many bytes may go now, in any packets; the largest number if nothing is paced.
   [[nodiscard]] std::uint64_t available_bytes(TimeNs now) const noexcept;
   /// Also for packets that may_send() refused (probes): they leave a debt that later ones pay.
-  void on_sent(TimeNs now, std::uint32_t bytes) noexcept;
+  void on_sent(TimeNs now, std::uint32_t bytes) noexcept {
+    if (rate_bps_ != 0) take(now, bytes);
+  }
   /// Time up to `now` counts at the old rate. What was saved is cut to the new burst, and so is a
   /// debt, so that a low rate need not pay for long what a high one borrowed.
   void set_rate(TimeNs now, std::uint64_t rate_bps) noexcept;
@@ -36,6 +40,7 @@ class Pacer {
   /// largest time.
   __extension__ using Units = __int128;
 
+  void take(TimeNs now, std::uint32_t bytes) noexcept;
   [[nodiscard]] Units units_at(TimeNs now) const noexcept;
   [[nodiscard]] Units units_needed(std::uint32_t bytes) const noexcept;
 

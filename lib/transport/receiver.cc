@@ -19,7 +19,7 @@ std::size_t Receiver::first_range_reaching(std::uint64_t packet_number) const no
   return static_cast<std::size_t>(found - ranges_.data());
 }
 
-Receiver::Verdict Receiver::check(std::uint64_t packet_number) const noexcept {
+Receiver::Verdict Receiver::check_older(std::uint64_t packet_number) const noexcept {
   if (packet_number < floor_) return Verdict::kTooOld;
   if (range_count_ == 0 || packet_number > ranges_[range_count_ - 1].last) return Verdict::kNew;
   const std::size_t i = first_range_reaching(packet_number);

@@ -30,7 +30,10 @@ class Receiver {
   explicit Receiver(const ReceiverConfig& config) : config_(config) {}
 
   /// Looks, and changes nothing.
-  [[nodiscard]] Verdict check(std::uint64_t packet_number) const noexcept;
+  [[nodiscard]] Verdict check(std::uint64_t packet_number) const noexcept {
+    const bool newest = range_count_ != 0 && packet_number > ranges_[range_count_ - 1].last;
+    return newest ? Verdict::kNew : check_older(packet_number);
+  }
   /// A packet came that wants no acknowledgement: its number counts as received, and nothing is
   /// due.
   void note(std::uint64_t packet_number) noexcept;
@@ -57,6 +60,7 @@ class Receiver {
   /// kMaxAckRanges are still told apart from duplicates.
   static constexpr std::size_t kMaxRanges = 256;
 
+  [[nodiscard]] Verdict check_older(std::uint64_t packet_number) const noexcept;
   void insert(std::uint64_t packet_number) noexcept;
   void drop_oldest_range() noexcept;
   [[nodiscard]] std::size_t first_range_reaching(std::uint64_t packet_number) const noexcept;

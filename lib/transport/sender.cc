@@ -25,6 +25,7 @@ Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController>
       pacer_(config.rate_bps, config.burst_bytes),
       numbers_(numbers),
       slots_(std::bit_ceil(std::clamp(config.max_packets_in_flight, kMinSlots, kMaxSlots))),
+      slot_mask_(slots_.size() - 1),
       rtt_(config.initial_rtt_ns) {
   require(controller_ != nullptr, "a sender has a congestion controller");
   // An outcome names each slot at most once in each list.
@@ -33,18 +34,6 @@ Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController>
 }
 
 Sender::~Sender() = default;
-
-std::uint64_t Sender::free_slots() const noexcept {
-  return slots_.size() - (next_ - oldest_in_flight_);
-}
-
-bool Sender::has_room() const noexcept { return free_slots() > 0; }
-
-bool Sender::window_lets(std::uint32_t bytes) const noexcept {
-  if (free_slots() <= kProbeReserve) return false;
-  // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
-  return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= controller_->window_bytes();
-}
 
 std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
   require(has_room(), "a packet is sent if there is a record for it");
@@ -55,7 +44,7 @@ std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) no
                  .bytes = bytes,
                  .state = State::kInFlight};
   // The packet that had the slot one turn ago is forgotten now.
-  if (next_ - oldest_unacked_ > slots_.size()) ++oldest_unacked_;
+  if (next_ - oldest_unacked_ > slot_mask_ + 1) ++oldest_unacked_;
   bytes_in_flight_ += bytes;
   ++packets_in_flight_;
   pto_base_ = std::max(pto_base_, now);

@@ -75,13 +75,17 @@ class Sender {
     return window_lets(bytes) && pacer_.may_send(now, bytes);
   }
   /// The same but for pacing, which time alone opens.
-  [[nodiscard]] bool window_lets(std::uint32_t bytes) const noexcept;
+  [[nodiscard]] bool window_lets(std::uint32_t bytes) const noexcept {
+    if (free_slots() <= kProbeReserve) return false;
+    // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
+    return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= controller_->window_bytes();
+  }
 
   /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
   /// counts against window and pacing. Also valid when can_send() is false, for probes, as long as
   /// has_room() holds.
   std::uint64_t on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept;
-  [[nodiscard]] bool has_room() const noexcept;
+  [[nodiscard]] bool has_room() const noexcept { return free_slots() > 0; }
 
   Outcome on_ack(TimeNs now, const wire::AckHeader& ack) noexcept;
 
@@ -138,13 +142,15 @@ class Sender {
   /// but not one by one.
   using Index = std::uint64_t;
 
-  [[nodiscard]] InFlight& at(Index index) noexcept { return slots_[index & (slots_.size() - 1)]; }
+  [[nodiscard]] InFlight& at(Index index) noexcept { return slots_[index & slot_mask_]; }
   [[nodiscard]] const InFlight& at(Index index) const noexcept {
-    return slots_[index & (slots_.size() - 1)];
+    return slots_[index & slot_mask_];
   }
   /// @return the first that is remembered and whose number is `number` or more; next_ if none is.
   [[nodiscard]] Index first_reaching(std::uint64_t number) const noexcept;
-  [[nodiscard]] std::uint64_t free_slots() const noexcept;
+  [[nodiscard]] std::uint64_t free_slots() const noexcept {
+    return slot_mask_ + 1 - (next_ - oldest_in_flight_);
+  }
   [[nodiscard]] bool is_well_formed(const wire::AckHeader& ack) const noexcept;
   [[nodiscard]] TimeNs loss_delay() const noexcept;
   [[nodiscard]] TimeNs pto_period() const noexcept;
@@ -172,6 +178,7 @@ class Sender {
   /// Slot of packet i: i modulo the size, a power of two. A slot keeps what became of its packet
   /// until the one a whole turn later is sent.
   std::vector<InFlight> slots_;
+  std::uint64_t slot_mask_;  ///< one less than there are
   Index next_ = 1;
   Index oldest_in_flight_ = 1;  ///< nothing below it is in flight
   Index oldest_unacked_ = 1;    ///< everything below it is acknowledged, or out of memory

@@ -79,6 +79,8 @@ struct CommonHeader {
 [[nodiscard]] std::uint32_t group_tag(const GroupKey& key) noexcept;
 
 inline constexpr std::uint16_t kNoRoot = 0xffff;
+/// DataHeader::hop is below it.
+inline constexpr std::uint32_t kHopsMax = 2 * (kMaxRanks - 1);
 
 struct DataHeader {
   std::uint64_t op_seq = 0;       ///< first op of a group is 1
@@ -95,6 +97,7 @@ struct DataHeader {
   /// Of a contribution to a rank without members: how many ops ago its sender contributed to one
   /// there before, on this lane; op_seq if never. 0: 256 or more. Else 0.
   std::uint8_t since = 0;
+  friend bool operator==(const DataHeader&, const DataHeader&) = default;
 };
 /// The most that DataHeader::step may be: log2 of kMaxRanks.
 inline constexpr std::uint8_t kStepMax = 10;

@@ -77,7 +77,7 @@ Drop read_data(const layout::Header& header, Packet& out) noexcept {
     out.receipt = {.entered = data.op_seq, .received = read_word(data.op_seq, data.hop)};
     data.hop = 0;
   }
-  if (data.hop >= 2 * (kMaxRanks - 1)) return Drop::kMalformed;
+  if (data.hop >= kHopsMax) return Drop::kMalformed;
   // Its length says how many elements it has: a UDP payload has less than 2^16 bytes.
   const std::size_t bytes = out.payload.size();
   if (bytes < element_bytes(data.datatype)) return Drop::kShort;

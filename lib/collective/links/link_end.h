@@ -90,6 +90,8 @@ class LinkEnd {
   }
 
   [[nodiscard]] const LinkAddress& address() const noexcept { return address_; }
+  /// How often address().frame has become another one.
+  [[nodiscard]] std::uint32_t frames_made() const noexcept { return frames_made_; }
   [[nodiscard]] std::uint16_t rank() const noexcept { return address_.rank; }
   /// Its hello came: data from there is taken.
   [[nodiscard]] bool greeted() const noexcept { return greeted_; }
@@ -113,6 +115,7 @@ class LinkEnd {
       if (source != 0) path.frame.set_source_port(source_port(source));
     }
     address_.frame = paths_[path_].frame;
+    ++frames_made_;
   }
 
   // Paths (doc/protocol/paths.md, Rails). What this rank sends of its own accord takes path(); what
@@ -137,6 +140,7 @@ class LinkEnd {
     }
     path_ = path;
     address_.frame = paths_[path].frame;
+    ++frames_made_;
     address_.port = paths_[path].port;
     first_number_ = numbers_.next();
     first_from_.fill(0);
@@ -216,6 +220,7 @@ class LinkEnd {
     paths_[path].frame.set_source_port(source_port(source));
     if (path != path_) return true;
     address_.frame = paths_[path].frame;
+    ++frames_made_;
     first_from_[source] = first_number_ = numbers_.next();
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
@@ -358,6 +363,7 @@ class LinkEnd {
   std::vector<LinkPath> paths_;                    ///< with the source port that each has now
   std::array<std::uint8_t, kPathsMax> sources_{};  ///< its index
   std::array<Search, kPathsMax> searches_{};
+  std::uint32_t frames_made_ = 0;
   PathIndex path_ = 0;
   PathIndex back_ = 0;
   PathIndex asked_by_ = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
 #include "transport/sender.h"
+#include "wire/alike.h"
 
 namespace gradwire::collective {
 
@@ -158,8 +160,8 @@ class LinkSender {
   void transmit_first(const ReadyChunk& chunk, TimeNs now, OutboxSide& box) noexcept;
   bool transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
   /// @param mbuf  the chunk's, or of its header alone.
-  void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
-                   std::uint64_t packet_number) const noexcept;
+  void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk, std::uint64_t packet_number) noexcept;
+  void make_headers(const ReadyChunk& chunk) noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 
@@ -179,6 +181,15 @@ class LinkSender {
   std::uint64_t left_to_transit_ = 1;  ///< credit that own chunks of an op that holds do not take
   TimeNs last_sent_ = 0;
   std::uint64_t asks_for_ = 0;  ///< pings do
+  /// What goes before chunks of one op and length.
+  struct Headers {
+    std::uint64_t op_seq = 0;
+    std::uint32_t bytes = 0;
+    std::uint32_t frames_made = 0;
+    std::array<std::byte, wire::kMaxFrameHeaderBytes> frame{};
+    wire::DataTemplate data;
+  };
+  Headers headers_;
   bool asks_at_once_ = false;
   TimeNs asked_at_ = 0;
 };

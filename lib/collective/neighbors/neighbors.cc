@@ -196,10 +196,9 @@ void Neighbors::on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept {
   if (links_[link]->gets_data()) end(link).on_hello_ack();
 }
 
-void Neighbors::on_packet_after_abort(LinkIndex link, const wire::Packet& packet,
-                                      TimeNs now) noexcept {
+void Neighbors::on_packet_after_abort(LinkIndex link, PacketType type, TimeNs now) noexcept {
   Neighbor& neighbor = neighbors_[link];
-  if (packet.common.type == PacketType::kAbort) {
+  if (type == PacketType::kAbort) {
     neighbor.aborted = true;
     return;
   }

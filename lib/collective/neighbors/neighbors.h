@@ -116,7 +116,7 @@ class Neighbors {
   /// It tells of an abort, so it knows of one.
   void on_abort(LinkIndex link) noexcept { neighbors_[link].aborted = true; }
   /// Any packet that comes after an abort.
-  void on_packet_after_abort(LinkIndex link, const wire::Packet& packet, TimeNs now) noexcept;
+  void on_packet_after_abort(LinkIndex link, wire::PacketType type, TimeNs now) noexcept;
 
   // Changes of the state.
   void on_formed(TimeNs now) noexcept;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/planted_bug.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 
@@ -19,8 +20,40 @@ struct Site {
   std::uint64_t index = 0;  ///< among the chunks of this lane
 };
 
+/// Whether this rank's part has gone out. A sum that comes round before that would overwrite a
+/// contribution that has not been read.
+[[nodiscard]] inline bool went_out(const FoldQueue& folds, const Op& op, const Site& site,
+                                   std::uint32_t chunk) noexcept {
+  if (!site.place.originates && !site.place.gets_reducing) return true;  // it adds nothing
+  if (site.place.originates) return chunk < op.own_next;
+  return test_bit(op.reduced, site.index) && !test_bit(op.spilled, site.index) &&
+         !(op.spills_pending > 0 && folds.is_spilling(op.spec.op_seq, chunk));
+}
+
 /// @param site  set unless the chunk is bad.
-[[nodiscard]] Arrival classify(const OpTable& ops, const FoldQueue& folds, const Op& op,
-                               const wire::DataHeader& header, Site& site) noexcept;
+[[nodiscard, gnu::always_inline]] inline Arrival classify(const OpTable& ops,
+                                                          const FoldQueue& folds, const Op& op,
+                                                          const wire::DataHeader& header,
+                                                          Site& site) noexcept {
+  const std::uint64_t index = ops.index_of(header.chunk);
+  if (header.chunk >= op.partition.total_chunks() || ops.chunk_of(index) != header.chunk) {
+    return Arrival::kBad;
+  }
+  site.span = op.partition.span_of(header.chunk);
+  if (header.count != site.span.elements) return Arrival::kBad;
+  site.index = index;
+  site.place = place_of(op.shape, op.route, site.span.segment);
+  const Place& place = site.place;
+  if (place.gets_reducing && header.hop == place.reducing_hop) {
+    return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)
+               ? Arrival::kDuplicate
+               : Arrival::kReducing;
+  }
+  if (place.gets_gathering && header.hop == place.gathering_hop) {
+    if (test_bit(op.gathered, index)) return Arrival::kDuplicate;
+    return went_out(folds, op, site, header.chunk) ? Arrival::kGathering : Arrival::kBad;
+  }
+  return Arrival::kBad;
+}
 
 }  // namespace gradwire::collective

@@ -5,8 +5,9 @@ namespace gradwire::collective {
 
 using wire::Drop;
 
-Drop PayloadChecks::start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex link, bool ecn_ce,
-                          FoldQueue& folds, bool& may_be_done) noexcept {
+Drop PayloadChecks::start(const CheckedPacket& received, FoldQueue& folds,
+                          bool& may_be_done) noexcept {
+  rte_mbuf* const frame = received.mbuf;
   // None of our ports has split it, so the GPU cannot reach it.
   if (frame->nb_segs != 2) return Drop::kMalformed;
   if (folds.full()) return Drop::kNoBuffer;
@@ -16,14 +17,8 @@ Drop PayloadChecks::start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex
   frame->nb_segs = 1;
   rte_pktmbuf_free(frame);
   CheckedPacket& check = checks_[folds.place_of(work)];
+  check = received;
   check.mbuf = payload;
-  check.payload = const_cast<std::byte*>(packet.payload.data());
-  check.bytes = static_cast<std::uint32_t>(packet.payload.size());
-  check.crc = packet.payload_crc;
-  check.packet_number = packet.common.packet_number;
-  check.link = link;
-  check.ecn_ce = ecn_ce;
-  check.header = packet.data;
   work.role = FoldWork::Role::kCheck;
   work.chunk.mbuf = payload;
 

@@ -37,9 +37,10 @@ class PayloadChecks {
   explicit PayloadChecks(std::size_t places) : checks_(places), right_(places) {}
 
   /// Has the GPU compute the CRC of a received payload. Takes the frame unless it returns a drop.
+  /// @param received  whose `mbuf` is the frame: a header, and behind it the payload's mbuf.
   /// @param[out] may_be_done  something may be in the fold queue to be taken.
-  [[nodiscard]] wire::Drop start(rte_mbuf* frame, const wire::Packet& packet, LinkIndex link,
-                                 bool ecn_ce, FoldQueue& folds, bool& may_be_done) noexcept;
+  [[nodiscard]] wire::Drop start(const CheckedPacket& received, FoldQueue& folds,
+                                 bool& may_be_done) noexcept;
   /// The packet that was checked: its payload is the caller's if it is not kept by keep().
   [[nodiscard]] const CheckedPacket& packet(std::size_t place) const noexcept {
     return checks_[place];

@@ -13,7 +13,8 @@
 ///
 ///   ring.cc          posting, deadlines, status
 ///   ring_receive.cc  what a received packet does
-///   ring_fold.cc     what is done with payloads, and what follows when the backend is through
+///   ring_fold.cc     what is done with payloads
+///   ring_work.h      the work of one chunk, and what follows when the backend is through
 ///   ring_send.cc     what starts, in which order
 ///   ring_words.cc    who has posted and called what
 #pragma once
@@ -24,6 +25,7 @@
 #include <cstdint>
 
 #include "collective/fixed_queue.h"
+#include "collective/links/data_run.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/membership/group.h"
 #include "collective/membership/membership.h"
@@ -58,11 +60,9 @@ class Ring {
 
   // Packets, while the group is live.
   /// Data of a link of the ring, from which a hello came.
-  /// @return whether the frame was taken.
-  bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                    TimeNs now) noexcept {
-    return receive_data(link, frame, packet, ecn_ce, false, now);
-  }
+  /// @return how many packets of the run it took care of, and of their frames: all, unless the
+  /// group ended on the way.
+  std::size_t receive_data(Link& link, const DataRun& run, TimeNs now) noexcept;
   /// An acknowledgement of a link of the ring, which its sender has taken.
   /// @param granted_before  what the next rank had posted, as far as was known before.
   void on_ack(Link& link, const wire::AckHeader& ack, std::uint64_t granted_before,
@@ -81,7 +81,7 @@ class Ring {
     if (done.work->role == FoldWork::Role::kCheck) {
       complete_check(done, now);
     } else {
-      complete(done, now);
+      complete_later(done, now);
     }
   }
   /// Receives packets whose payloads have turned out right.
@@ -123,16 +123,27 @@ class Ring {
   }
 
   // ring_receive.cc
-  /// @param checked  its payload is known to be right, and `frame` is the payload's mbuf.
-  /// @return whether the frame was taken.
-  bool receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                    bool checked, TimeNs now) noexcept;
+  /// A packet of data, on its way through the checks.
+  struct Incoming {
+    wire::DataHeader header;
+    rte_mbuf* mbuf = nullptr;
+    std::byte* payload = nullptr;
+    std::uint32_t bytes = 0;
+    std::uint32_t crc = 0;
+    std::uint64_t number = 0;
+    bool ecn_ce = false;
+    bool checked = false;  ///< the payload is known to be right, and `mbuf` is the payload's
+  };
+  /// @return whether the mbuf was taken.
+  bool receive(Link& link, const Incoming& packet, TimeNs now) noexcept;
+  [[nodiscard, gnu::always_inline]] inline bool payload_is_right(
+      const Incoming& packet, const std::byte* read_next) const noexcept;
   /// @param op  nullptr: it is done.
-  [[nodiscard]] Arrival arrival_of(const Op* op, const wire::DataHeader& header,
-                                   Site& site) const noexcept;
-  bool hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                  bool checked, TimeNs now) noexcept;
-  void count_received(const wire::Packet& packet, bool ecn_ce) noexcept;
+  [[nodiscard, gnu::always_inline]] inline Arrival arrival_of(const Op* op,
+                                                              const wire::DataHeader& header,
+                                                              Site& site) const noexcept;
+  bool hold_early(Link& link, const Incoming& packet, TimeNs now) noexcept;
+  void count_received(const Incoming& packet) noexcept;
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
@@ -164,10 +175,14 @@ class Ring {
   /// rank until a client posts, and chunks that cannot be spilled may need that place: while an op
   /// has such chunks, one ahead of its grant is spilled, and starts if nothing waits for its place.
   [[nodiscard]] bool may_go_on_early() const noexcept { return words_.none_waits_for_all(); }
-  void queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span, bool finalize,
-                  TimeNs now) noexcept;
+  [[gnu::always_inline]] inline void queue_fold(FoldWork& work, reduce::Kind kind, Op& op,
+                                                const ChunkSpan& span, bool finalize,
+                                                TimeNs now) noexcept;
   void fold(TimeNs now) noexcept { collective::fold(folds_, services_, now); }
-  void complete(const Folded& done, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline void complete(const Folded& done, TimeNs now) noexcept;
+  void complete_later(const Folded& done, TimeNs now) noexcept;
+  /// Where an op that is no all-reduce has its chunk in the members' memory.
+  void point_to(const OpSpec& spec, const ChunkSpan& span, reduce::Entry& entry) const noexcept;
   /// The buffer of a chunk that another rank sent is free, or holds what goes on.
   void finish_arrival(const Op& op) noexcept {
     LinkReceiver& from = links()[op.rules.from]->receiver();
@@ -210,7 +225,6 @@ class Ring {
   FixedQueue<EarlyPacket> held_;  ///< claimed chunks that wait in their packets to go on
   LinkIndex held_to_ = 0;         ///< the link by which they will go
   PayloadChecks checks_;
-  wire::Packet checked_packet_;  ///< take_checked()'s: it is large
 };
 
 }  // namespace gradwire::collective

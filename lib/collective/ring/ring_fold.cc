@@ -8,14 +8,13 @@
 #include "collective/ops/op_faults.h"
 #include "collective/ops/op_memory.h"
 #include "collective/ring/ring.h"
+#include "collective/ring/ring_work.h"
 
 namespace gradwire::collective {
 
-namespace {
-
-[[gnu::noinline]] void point_to(const OpSpec& spec, const ChunkSpan& span,
-                                const ShardConfig& config, reduce::Entry& entry) noexcept {
-  const ChunkMemory memory = memory_of(spec, span, config.member_count, config.processes());
+void Ring::point_to(const OpSpec& spec, const ChunkSpan& span,
+                    reduce::Entry& entry) const noexcept {
+  const ChunkMemory memory = memory_of(spec, span, config_.member_count, config_.processes());
   const std::uint32_t width = element_bytes(spec.datatype);
   entry.member_count = memory.input_count;
   entry.output_count = memory.output_count;
@@ -25,8 +24,6 @@ namespace {
   entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width) -
                              static_cast<std::int64_t>(entry.offset_bytes);
 }
-
-}  // namespace
 
 std::size_t Ring::in_transit() const noexcept {
   std::size_t waiting = 0;
@@ -131,88 +128,7 @@ void Ring::return_credit(LinkSender& from) noexcept {
   }
 }
 
-void Ring::queue_fold(FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
-                      bool finalize, TimeNs now) noexcept {
-  ++op.loads_pending;
-  reduce::Entry& entry = folds_.entry();
-  entry.kind = kind;
-  entry.datatype = op.spec.datatype;
-  entry.redop = op.spec.redop;
-  entry.finalize = finalize;
-  entry.streaming = op.streaming;
-  const std::uint32_t width = element_bytes(op.spec.datatype);
-  entry.member_count = config_.member_count;
-  entry.output_count = 0;
-  entry.count = span.elements;
-  entry.divisor = config_.processes().count();
-  entry.packet = work.chunk.payload;
-  entry.inputs = op.spec.inputs.data();
-  entry.outputs = op.spec.outputs.data();
-  entry.factors = op.spec.factors;
-  entry.offset_bytes = span.first_element * width;
-  entry.output_shift_bytes = 0;
-  if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {
-    point_to(op.spec, span, config_, entry);
-  }
-  if (folds_.runs_at_once()) {
-    complete(folds_.run(work), now);
-    folds_.release(work);
-    return;
-  }
-  entry.crc = buffers_.on_device() && !work.keep_crc && work.gets_ready();
-  if (folds_.add(work)) services_.take_folded(now);
-}
-
-void Ring::complete(const Folded& done, TimeNs now) noexcept {
-  const FoldWork& work = *done.work;
-  const ReadyChunk& chunk = work.chunk;
-  if (!live()) {
-    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
-    return;
-  }
-  Op* op = ops_.find(chunk.id.op_seq);
-  require(op != nullptr && op->loads_pending > 0,
-          "an op stays as long as the backend reads or writes its memory");
-  --op->loads_pending;
-  stall_.moved(now);
-  if (work.spill) --op->spills_pending;
-  if (!done.ok) {
-    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
-    return services_.abort(fold_failed(config_, chunk.id.op_seq), now);
-  }
-  if (work.role != FoldWork::Role::kOutgoing) {
-    require(op->arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
-            "no more chunks arrive than an op has");
-    --op->arrivals_left;
-    if (work.role == FoldWork::Role::kArrival && !chunk.id.holds_credit) finish_arrival(*op);
-  } else if (op->keeps_own) {
-    set_bit(op->gathered, ops_.index_of(chunk.id.chunk));
-  }
-  if (work.gets_ready()) {
-    ReadyChunk ready = chunk;
-    if (!work.keep_crc && config_.payload_crc) {
-      const profile::Stage stage(profile::StageId::kIntegrity);
-      ready.crc = buffers_.on_device()
-                      ? done.crc
-                      : wire::crc32c({ready.payload, ready.bytes}, loaded_next(*op, chunk));
-    }
-    sender_of(*op).add_promised(ready);
-  } else {
-    if (work.spill && !planted(PlantedBug::kMissedSpill)) {
-      ops_.add_spilled(*op, ops_.index_of(chunk.id.chunk));
-      ++counters_.spills;
-    }
-    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
-  }
-  op_ends_.finish_if_done(*op);
-}
-
-/// Behind an own chunk that goes out comes the next one; nullptr if none does.
-const std::byte* Ring::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
-  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
-  if (chunk.id.hop != 0 || next >= op.own_end) return nullptr;
-  return op.own_part(op.partition.span_of(next));
-}
+void Ring::complete_later(const Folded& done, TimeNs now) noexcept { complete(done, now); }
 
 void Ring::complete_check(const Folded& done, TimeNs now) noexcept {
   const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));

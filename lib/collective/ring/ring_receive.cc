@@ -15,19 +15,8 @@ namespace gradwire::collective {
 
 using wire::Drop;
 
-namespace {
-
-/// @param carries_crc ShardConfig::payload_crc
-bool payload_is_whole(const wire::Packet& packet, bool carries_crc,
-                      const std::byte* ahead) noexcept {
-  if (!carries_crc) return true;
-  const profile::Stage stage(profile::StageId::kIntegrity);
-  return wire::payload_crc_ok(packet, ahead);
-}
-
-}  // namespace
-
-Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header, Site& site) const noexcept {
+inline Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header,
+                                Site& site) const noexcept {
   if (op == nullptr) return Arrival::kDuplicate;
   const Arrival arrival = classify(ops_, folds_, *op, header, site);
   // If it goes on from here and cannot be spilled, it starts only after all ranks have posted the
@@ -39,12 +28,36 @@ Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header, Site& sit
   return arrival;
 }
 
-bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                        bool checked, TimeNs now) noexcept {
-  const wire::DataHeader& header = packet.data;
-  const std::uint64_t number = packet.common.packet_number;
+inline bool Ring::payload_is_right(const Incoming& packet,
+                                   const std::byte* read_next) const noexcept {
+  if (packet.checked || !config_.payload_crc) return true;
+  const profile::Stage stage(profile::StageId::kIntegrity);
+  return wire::crc32c({packet.payload, packet.bytes}, read_next) == packet.crc;
+}
+
+std::size_t Ring::receive_data(Link& link, const DataRun& run, TimeNs now) noexcept {
+  Incoming incoming;
+  incoming.header = run.header;
+  incoming.bytes = run.payload_bytes;
+  incoming.ecn_ce = run.ecn_ce;
+  std::size_t taken = 0;
+  for (; taken < run.packets.size() && live(); ++taken) {
+    const RunPacket& packet = run.packets[taken];
+    incoming.header.chunk = packet.place.chunk;
+    incoming.header.hop = packet.place.hop;
+    incoming.mbuf = packet.mbuf;
+    incoming.payload = packet.payload;
+    incoming.crc = packet.place.payload_crc;
+    incoming.number = packet.place.packet_number;
+    if (!receive(link, incoming, now)) rte_pktmbuf_free(packet.mbuf);
+  }
+  return taken;
+}
+
+bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.header;
   transport::Receiver& receiver = link.receiver().transport();
-  switch (receiver.check(number)) {
+  switch (receiver.check(packet.number)) {
     case transport::Receiver::Verdict::kNew:
       break;
     case transport::Receiver::Verdict::kDuplicate:
@@ -61,15 +74,22 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
     counters_.count_drop(Drop::kOpAhead);
     return false;
   }
-  if (buffers_.on_device() && !checked) {
+  if (buffers_.on_device() && !packet.checked) {
     bool may_be_done = false;
-    const Drop drop =
-        checks_.start(frame, packet, link.end.address().index, ecn_ce, folds_, may_be_done);
+    const Drop drop = checks_.start({.mbuf = packet.mbuf,
+                                     .payload = packet.payload,
+                                     .bytes = packet.bytes,
+                                     .crc = packet.crc,
+                                     .packet_number = packet.number,
+                                     .link = link.end.address().index,
+                                     .ecn_ce = packet.ecn_ce,
+                                     .header = header},
+                                    folds_, may_be_done);
     if (drop != Drop::kNone) counters_.count_drop(drop);
     if (may_be_done) services_.take_folded(now);
     return drop == Drop::kNone;
   }
-  if (!ops_.was_posted(header.op_seq)) return hold_early(link, frame, packet, ecn_ce, checked, now);
+  if (!ops_.was_posted(header.op_seq)) return hold_early(link, packet, now);
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     // The header's CRC is right and so is the neighbor's address: it did call something else.
@@ -84,45 +104,41 @@ bool Ring::receive_data(Link& link, rte_mbuf* frame, const wire::Packet& packet,
     return false;
   }
   if (arrival == Arrival::kDuplicate) {
-    receiver.accept(now, number, ecn_ce);
+    receiver.accept(now, packet.number, packet.ecn_ce);
     receiver.on_duplicate(now);
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  if (op->keeps_own && ops_.waits_for_own(header)) {
-    return hold_early(link, frame, packet, ecn_ce, checked, now);
-  }
+  if (op->keeps_own && ops_.waits_for_own(header)) return hold_early(link, packet, now);
   const std::byte* const next_read =
       arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
-  if (!checked && !payload_is_whole(packet, config_.payload_crc, next_read)) {
-    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, number, ecn_ce);
+  if (!payload_is_right(packet, next_read)) {
+    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, packet.number, packet.ecn_ce);
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
-  auto* payload = const_cast<std::byte*>(packet.payload.data());
-  if (!apply(*op, header, arrival, site, frame, payload, packet.payload_crc, now)) {
+  if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
     receiver.request_ack();
     counters_.count_drop(Drop::kNoBuffer);
     return false;
   }
-  receiver.accept(now, number, ecn_ce);
+  receiver.accept(now, packet.number, packet.ecn_ce);
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
                   config_.rank, config_.lane);
   stall_.moved(now);
-  count_received(packet, ecn_ce);
+  count_received(packet);
   link.receiver().take_chunk();
   return true;
 }
 
-void Ring::count_received(const wire::Packet& packet, bool ecn_ce) noexcept {
-  counters_.ecn_ce_received += ecn_ce ? 1 : 0;
+void Ring::count_received(const Incoming& packet) noexcept {
+  counters_.ecn_ce_received += packet.ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;
-  counters_.data_bytes_received += packet.payload.size();
+  counters_.data_bytes_received += packet.bytes;
 }
 
-bool Ring::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, bool ecn_ce,
-                      bool checked, TimeNs now) noexcept {
-  const wire::DataHeader& header = packet.data;
+bool Ring::hold_early(Link& link, const Incoming& packet, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.header;
   transport::Receiver& receiver = link.receiver().transport();
   const bool held_already = early_.holds(header);
   if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
@@ -130,19 +146,18 @@ bool Ring::hold_early(Link& link, rte_mbuf* frame, const wire::Packet& packet, b
     counters_.count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!checked && !payload_is_whole(packet, config_.payload_crc, nullptr)) {
+  if (!payload_is_right(packet, nullptr)) {
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
-  receiver.accept(now, packet.common.packet_number, ecn_ce);
+  receiver.accept(now, packet.number, packet.ecn_ce);
   if (held_already) {
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  early_.add(EarlyPacket{frame, const_cast<std::byte*>(packet.payload.data()), packet.payload_crc,
-                         link.end.address().index, header});
+  early_.add({packet.mbuf, packet.payload, packet.crc, link.end.address().index, packet.header});
   ++counters_.early_packets;
-  count_received(packet, ecn_ce);
+  count_received(packet);
   link.receiver().take_chunk();
   return true;
 }
@@ -213,13 +228,16 @@ void Ring::report_mismatch(const Link& from, std::uint64_t op_seq, const OpCall&
 void Ring::take_checked(TimeNs now) noexcept {
   while (!checks_.empty()) {  // an abort empties it
     const CheckedPacket check = checks_.take();
-    checked_packet_.common.packet_number = check.packet_number;
-    checked_packet_.data = check.header;
-    checked_packet_.payload = {check.payload, check.bytes};
-    checked_packet_.payload_crc = check.crc;
-    if (!receive_data(*links()[check.link], check.mbuf, checked_packet_, check.ecn_ce, true, now)) {
-      rte_pktmbuf_free(check.mbuf);
-    }
+    Incoming packet;
+    packet.header = check.header;
+    packet.mbuf = check.mbuf;
+    packet.payload = check.payload;
+    packet.bytes = check.bytes;
+    packet.crc = check.crc;
+    packet.number = check.packet_number;
+    packet.ecn_ce = check.ecn_ce;
+    packet.checked = true;
+    if (!receive(*links()[check.link], packet, now)) rte_pktmbuf_free(check.mbuf);
   }
   fold(now);
 }

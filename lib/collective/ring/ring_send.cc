@@ -5,6 +5,7 @@
 // exchange has no transit, and takes the whole window.
 #include "base/planted_bug.h"
 #include "collective/ring/ring.h"
+#include "collective/ring/ring_work.h"
 
 namespace gradwire::collective {
 

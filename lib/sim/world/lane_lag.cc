@@ -43,6 +43,7 @@ void World::let_lanes_lag(Host& host) {
     for (auto& told : std::exchange(lag.later, {})) told(*place.shard, local_now);
     const auto received = std::exchange(lag.received, {});
     for (const Received& frame : received) dispatch(host, frame, local_now);
+    end_runs(local_now);
     if (!received.empty()) place.shard->flush(local_now);
   }
 }

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "collective/data_runs.h"
 #include "collective/shard.h"
 #include "sim/random.h"
 #include "sim/trace.h"
@@ -327,6 +328,14 @@ class World {
   void forget_lags(const Rank& rank);
   std::size_t receive_burst(Host& host, TimeNs local_now);
   void dispatch(Host& host, const Received& received, TimeNs local_now);
+  /// The end of a burst. Before the next one a shard may end, and another lie in its place.
+  void end_runs(TimeNs local_now) noexcept {
+    runs_.end(local_now);
+    runs_.forget();
+  }
+  void hand_over(collective::Shard& shard, const collective::PacketSource& from,
+                 const wire::Packet& packet, std::uint8_t rail, const wire::FrameView& frame,
+                 const Received& received, TimeNs local_now);
   bool poll_place(Host& host, const Place& place, TimeNs local_now, bool idle);
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
@@ -352,6 +361,7 @@ class World {
   std::size_t records_wanted_ = 0;
   Loses loses_;
   std::map<const collective::Shard*, Lag> lags_;
+  collective::DataRuns runs_;  ///< of the host that receives
 
   std::uint64_t polls_ = 0;
   std::uint64_t unknown_packets_ = 0;

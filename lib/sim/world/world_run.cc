@@ -124,6 +124,7 @@ std::size_t World::receive_burst(Host& host, TimeNs local_now) {
     dispatch(host, frame, local_now);
   }
   if (received > 0) {
+    end_runs(local_now);
     for (const Place& place : host.places) {
       if (!stands_still(place.shard)) place.shard->flush(local_now);
     }
@@ -165,7 +166,7 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
       trace_.line(now_, "host {:<3} <- {}{}", host_id(host), describe_packet(packet),
                   received.marked ? " CE" : "");
     }
-    found->shard->on_packet(received.mbuf, packet, from, received.marked, local_now);
+    hand_over(*found->shard, from, packet, rail, frame, received, local_now);
     return;
   }
   ++unknown_packets_;
@@ -175,6 +176,31 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
                 describe_packet(packet));
   }
   rte_pktmbuf_free(received.mbuf);
+}
+
+/// As a lane does: data in runs, whose packets are compared with the first and not decoded.
+void World::hand_over(collective::Shard& shard, const collective::PacketSource& from,
+                      const wire::Packet& packet, std::uint8_t rail, const wire::FrameView& frame,
+                      const Received& received, TimeNs local_now) {
+  const std::span<const std::byte> bytes(rte_pktmbuf_mtod(received.mbuf, const std::byte*),
+                                         received.mbuf->data_len);
+  if (runs_.is_of(shard, received.marked) && runs_.take(rail, bytes, received.mbuf)) {
+    const collective::RunPacket& taken = runs_.newest();
+    const wire::DataPlace& place = taken.place;
+    require(packet.common.type == wire::PacketType::kData && from.drop == wire::Drop::kNone &&
+                place.packet_number == packet.common.packet_number &&
+                place.chunk == packet.data.chunk && place.hop == packet.data.hop &&
+                place.payload_crc == packet.payload_crc && taken.payload == packet.payload.data() &&
+                runs_.goes_on_with(from, packet),
+            "a packet that goes on a run is what decode() makes of it");
+    return;
+  }
+  runs_.end(local_now);
+  if (packet.common.type == wire::PacketType::kData && from.drop == wire::Drop::kNone) {
+    runs_.begin(shard, from, packet, received.marked, rail, bytes, frame, received.mbuf);
+  } else {
+    shard.on_packet(received.mbuf, packet, from, received.marked, local_now);
+  }
 }
 
 bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, bool idle) {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Data packets of a receive burst, as runs: those of one link that come one after the other and
+/// are alike. What a run has in common is found out once, and its shard gets it as a whole. One
+/// lane owns it; it allocates nothing.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/require.h"
+#include "collective/links/data_run.h"
+#include "collective/shard.h"
+#include "wire/alike.h"
+
+namespace gradwire::collective {
+
+class DataRuns {
+ public:
+  /// Takes a frame if it is alike to the one that was remembered.
+  /// @param port   by which it came: whose addresses a frame must have is the port's.
+  /// @param frame  its bytes, which lie in `mbuf`, in one piece.
+  [[nodiscard]] bool take(std::uint16_t port, std::span<const std::byte> frame,
+                          rte_mbuf* mbuf) noexcept {
+    if (port != port_ || count_ == packets_.size() || !frames_.is_alike(frame)) return false;
+    const std::span<const std::byte> packet = frames_.payload_of(frame);
+    wire::DataPlace place;
+    if (!data_.read(packet, address_crc_, place)) return false;
+    packets_[count_++] = {mbuf, const_cast<std::byte*>(packet.data()) + wire::kHeaderBytes, place};
+    return true;
+  }
+  /// Takes the first packet of a run, and remembers it. No run is under way.
+  /// @param frame, view  which parse_frame() has parsed.
+  /// @param packet       its payload, which decode() has decoded.
+  void begin(Shard& shard, const PacketSource& from, const wire::Packet& packet, bool ecn_ce,
+             std::uint16_t port, std::span<const std::byte> frame, const wire::FrameView& view,
+             rte_mbuf* mbuf) noexcept {
+    require(count_ == 0 && from.drop == wire::Drop::kNone, "a run begins when the last has ended");
+    shard_ = &shard;
+    run_ = run_of(from, packet, ecn_ce);
+    packets_[count_++] = only_of(packet, mbuf);
+    port_ = port;
+    const bool ipv6 = view.source_ip.family == 6;
+    address_crc_ = ipv6 ? wire::address_crc(view.source_ip, view.destination_ip) : 0;
+    frames_.remember(frame, view);
+    data_.remember(view.payload);
+  }
+  /// Hands the run that is under way, if there is one, to its shard. It comes before a shard gets
+  /// any other packet, and at the end of a burst. The next run may go on with the same shard.
+  void end(TimeNs now) noexcept {
+    if (count_ == 0) return;
+    run_.packets = {packets_.data(), count_};
+    count_ = 0;
+    shard_->on_data(run_, now);
+  }
+  /// Shards come or go, or the packets that are theirs may be others now.
+  void forget() noexcept {
+    require(count_ == 0, "no packet of a run is forgotten");
+    frames_.forget();
+  }
+
+  // Of the run that is under way, or of the last one.
+  [[nodiscard]] bool is_of(const Shard& shard, bool ecn_ce) const noexcept {
+    return shard_ == &shard && run_.ecn_ce == ecn_ce;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] const RunPacket& newest() const noexcept {
+    require(count_ != 0, "a run that is under way has a packet");
+    return packets_[count_ - 1];
+  }
+  /// Whether the decoded packet has in common with the run what a run's packets have.
+  [[nodiscard]] bool goes_on_with(const PacketSource& from,
+                                  const wire::Packet& packet) const noexcept {
+    wire::DataHeader header = packet.data;
+    header.chunk = run_.header.chunk;
+    header.hop = run_.header.hop;
+    return from.link == run_.from.link && from.path == run_.from.path &&
+           packet.common.lane == run_.lane && packet.payload.size() == run_.payload_bytes &&
+           header == run_.header;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 64;
+
+  Shard* shard_ = nullptr;
+  DataRun run_;
+  std::size_t count_ = 0;
+  std::array<RunPacket, kMost> packets_;
+  std::uint16_t port_ = 0;
+  std::uint32_t address_crc_ = 0;
+  wire::FrameMemory frames_;
+  wire::DataMemory data_;
+};
+
+}  // namespace gradwire::collective
