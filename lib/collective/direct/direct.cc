@@ -30,12 +30,12 @@ Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers&
                                      config.gathered_bytes, !at_once_),
                config.direct_memory.get()),
       sources_(std::size_t{config.nranks} * (at_once_ ? 1 : kDirectFolds)),
-      queue_(config.all_ranks()) {
+      queue_(config.all_ranks()),
+      watched_(config.all_ranks()) {
   for (std::size_t at = 0; at < sources_.size(); at += config.nranks) {
     free_.push_back(static_cast<std::uint16_t>(free_count_++));
   }
   links_.add(*this);
-  watched_.reserve(config.all_ranks());
   const std::uint64_t of_each =
       std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
   const bool gathers = config.gathered_bytes != 0 && !config.folds_only();
@@ -73,34 +73,45 @@ Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers&
 }
 
 std::optional<Direct::Ahead> Direct::take_ahead(std::uint64_t op_seq) noexcept {
-  for (std::uint16_t rank = 0; early_held_ > 0 && rank < config_.all_ranks(); ++rank) {
-    for (EarlyContribution& early : peers_[rank].early) {
+  // It is asked again until it has none. Those of ranks that were gone through stay gone through:
+  // what comes of an op that is posted is not kept.
+  if (ahead_op_ != op_seq) ahead_from_ = 0;
+  ahead_op_ = op_seq;
+  for (; early_held_ > 0 && ahead_from_ < config_.all_ranks(); ++ahead_from_) {
+    for (EarlyContribution& early : peers_[ahead_from_].early) {
       if (early.op_seq != op_seq) continue;
-      const Ahead found{rank, early};
+      const Ahead found{ahead_from_, early};
       early.op_seq = 0;
       --early_held_;
+      oldest_held_.reset();
       return found;
     }
   }
+  ahead_op_ = 0;
   return {};
 }
 
-std::optional<Direct::Ahead> Direct::told() const noexcept {
-  std::optional<Ahead> first;
+void Direct::find_oldest_held() noexcept {
   for (const std::uint16_t rank : others_) {
-    if (early_held_ == 0) break;
     for (const EarlyContribution& early : peers_[rank].early) {
-      if (early.op_seq == 0 || (first && first->contribution.op_seq <= early.op_seq)) continue;
-      first = Ahead{rank, early};
+      if (early.op_seq == 0) continue;
+      if (oldest_held_ && oldest_held_->contribution.op_seq <= early.op_seq) continue;
+      oldest_held_ = Ahead{rank, early};
     }
   }
-  if (!first) return first;
+}
+
+std::optional<Direct::Ahead> Direct::told() noexcept {
+  if (early_held_ == 0) return {};
+  if (!oldest_held_) find_oldest_held();
+  require(oldest_held_.has_value(), "what is held came from one of the others");
   // What its sender had contributed to before has been folded here, if that is so long ago: else it
   // could not have posted this one.
-  const auto& [op_seq, since] = std::pair(first->contribution.op_seq, first->contribution.since);
+  const auto& [op_seq, since] =
+      std::pair(oldest_held_->contribution.op_seq, oldest_held_->contribution.since);
   const bool next = since == 0 || ops_.posted() >= op_seq - since;
-  if (!next && !planted(PlantedBug::kToldOutOfOrder)) first.reset();
-  return first;
+  if (!next && !planted(PlantedBug::kToldOutOfOrder)) return {};
+  return oldest_held_;
 }
 
 bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
@@ -234,6 +245,7 @@ Drop Direct::keep(const wire::Packet& packet, TimeNs) noexcept {
   place->bytes = static_cast<std::uint32_t>(packet.payload.size());
   place->call = call_of(header);
   ++early_held_;
+  oldest_held_.reset();
   ++counters_.early_packets;
   return Drop::kNone;
 }
@@ -334,9 +346,8 @@ void Direct::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs 
 void Direct::drop_all() noexcept {
   scratch_.clear();
   for (; !queue_.empty(); queue_.pop()) peers_[queue_.front()].queued = false;
-  for (const std::uint16_t rank : watched_) peers_[rank].watched = false;
+  for (const std::uint16_t rank : watched_.items()) peers_[rank].watched = false;
   watched_.clear();
-  next_due_ = kNever;
 }
 
 }  // namespace gradwire::collective

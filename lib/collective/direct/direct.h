@@ -39,6 +39,7 @@
 #include "collective/fixed_queue.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/sweep.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shapes/shape.h"
@@ -82,7 +83,7 @@ class Direct final : public PeerUser {
   };
   [[nodiscard]] std::optional<Ahead> take_ahead(std::uint64_t op_seq) noexcept;
   /// Of a rank without members: what tells of the next op that is to be posted here.
-  [[nodiscard]] std::optional<Ahead> told() const noexcept;
+  [[nodiscard]] std::optional<Ahead> told() noexcept;
 
   // Packets. Their rank is that of a peer: see PeerEnds::source_of().
   /// Any of the three types came. @return whether it brought something new.
@@ -119,7 +120,7 @@ class Direct final : public PeerUser {
   [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept {
-    return queue_.empty() ? next_due_ : now;
+    return queue_.empty() ? watched_.next_due() : now;
   }
   /// Whether all has been acknowledged.
   [[nodiscard]] bool idle() const noexcept { return scratch_.empty(); }
@@ -241,6 +242,7 @@ class Direct final : public PeerUser {
   [[nodiscard]] std::uint64_t believed(std::uint16_t rank, std::uint64_t received) noexcept;
   void acknowledge(std::uint16_t rank, std::uint64_t received, TimeNs now) noexcept;
   void count_ahead(std::uint16_t rank) noexcept;
+  void find_oldest_held() noexcept;
   void resend_missing(std::uint16_t rank, bool all) noexcept;
 
   // direct_send.cc
@@ -290,6 +292,10 @@ class Direct final : public PeerUser {
   std::vector<DirectPeer> peers_;        ///< [all_ranks()]; of this rank nothing
   ZeroedArray<std::byte> early_memory_;  ///< of their early places
   std::uint32_t early_held_ = 0;
+  /// take_ahead() goes on at that rank, as long as it is asked for the same op.
+  std::uint64_t ahead_op_ = 0;
+  std::uint16_t ahead_from_ = 0;
+  std::optional<Ahead> oldest_held_;  ///< as long as no contribution that is held came or went
   DirectScratch scratch_;
   /// Addresses of the sources of folds, each [nranks]; of the first free_count_ of free_ none is
   /// in use.
@@ -304,8 +310,7 @@ class Direct final : public PeerUser {
   FixedQueue<std::uint16_t> queue_;      ///< ranks to which something goes
   std::uint32_t turn_packets_ = 0;       ///< that went to the first of them in its turn
   std::uint32_t sent_last_ = 0;          ///< in the last run()
-  std::vector<std::uint16_t> watched_;   ///< ranks that may have something due
-  TimeNs next_due_ = kNever;             ///< nothing is due before
+  Sweep<std::uint16_t> watched_;         ///< ranks that may have something due
   bool post_waits_ = false;
   bool leaving_ = false;
 };

@@ -30,11 +30,10 @@ void Direct::queue(std::uint16_t rank) noexcept {
 }
 
 void Direct::watch(std::uint16_t rank, TimeNs due) noexcept {
-  next_due_ = std::min(next_due_, due);
   DirectPeer& peer = peers_[rank];
-  if (peer.watched) return;
+  if (peer.watched) return watched_.may_be_due(due);
   peer.watched = true;
-  watched_.push_back(rank);
+  watched_.add(rank, due);
 }
 
 /// For how long nothing is sent to a rank to which something is unacknowledged, and nothing new is
@@ -49,9 +48,8 @@ TimeNs Direct::patience(std::uint16_t rank) const noexcept {
 }
 
 void Direct::look_at_watched(TimeNs now) noexcept {
-  next_due_ = kNever;
-  for (std::size_t i = watched_.size(); i-- > 0;) {
-    const std::uint16_t rank = watched_[i];
+  using Seen = Sweep<std::uint16_t>::Seen;
+  watched_.run(now, [&](std::uint16_t rank) -> Seen {
     DirectPeer& peer = peers_[rank];
     if (peer.receipt_due <= now) {
       peer.receipt_due = kNever;
@@ -60,13 +58,13 @@ void Direct::look_at_watched(TimeNs now) noexcept {
     }
     const bool waits = unacknowledged(rank);
     if (waits && peer.quiet_since + patience(rank) <= now) probe(rank, now);
-    if (waits) next_due_ = std::min(next_due_, peer.quiet_since + patience(rank));
-    next_due_ = std::min(next_due_, peer.receipt_due);
-    if (waits || peer.receipt_due != kNever) continue;
+    if (waits || peer.receipt_due != kNever) {
+      const TimeNs probed = waits ? peer.quiet_since + patience(rank) : kNever;
+      return {Seen::Next::kStays, std::min(probed, peer.receipt_due)};
+    }
     peer.watched = false;
-    watched_[i] = watched_.back();
-    watched_.pop_back();
-  }
+    return {Seen::Next::kGoes};
+  });
 }
 
 /// Nothing new came for a probe timeout.
@@ -75,7 +73,15 @@ void Direct::probe(std::uint16_t rank, TimeNs now) noexcept {
   DirectPeer& peer = peers_[rank];
   peer.quiet_since = now;
   // What is to go there already waits for room at the port: more of it would only wait longer.
-  if (!links_.may_ask(now) || peer.inquiry_wanted) return;
+  if (peer.inquiry_wanted) return;
+  // Many ranks may be late, and wait for a client: all together they are asked so often. But who
+  // has posted the op and lacks something of it is not late, and others may wait for what it sends
+  // then; nor is a rank without members, which posts when all has come.
+  const bool late = rank < config_.nranks && !is_lacking(rank);
+  if (late && !links_.may_ask(now)) {
+    ++peer.tries;
+    return;
+  }
   links_.count_ask();
   inquire(rank, now);
 }
@@ -149,7 +155,7 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
 
 bool Direct::run(TimeNs now, Outbox& out) noexcept {
   bool worked = false;
-  if (now >= next_due_) {
+  if (now >= watched_.next_due()) {
     look_at_watched(now);
     worked = true;
   }

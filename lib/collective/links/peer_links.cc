@@ -6,9 +6,12 @@
 namespace gradwire::collective {
 
 PeerLinks::PeerLinks(const ShardConfig& config, const PeerEnds& ends)
-    : timeouts_(config.timeouts), sender_(config.sender), ends_(ends), peers_(config.all_ranks()) {
+    : timeouts_(config.timeouts),
+      sender_(config.sender),
+      ends_(ends),
+      peers_(config.all_ranks()),
+      awaited_(config.all_ranks()) {
   for (Peer& peer : peers_) peer.rtt = transport::RttEstimator(config.sender.initial_rtt_ns);
-  awaited_.reserve(config.all_ranks());
 }
 
 void PeerLinks::add(PeerUser& user) noexcept {
@@ -33,45 +36,59 @@ void PeerLinks::begin_wait(std::uint16_t rank, const PeerUser& user, TimeNs now)
   peer.unanswered = 0;
   peer.at_once = false;
   peer.next_ask = now + first_interval();
-  next_due_ = std::min(next_due_, peer.next_ask);
-  due_after_sweep_ = std::min(due_after_sweep_, peer.next_ask);
-  if (peer.listed) return;
+  if (peer.listed) return awaited_.may_be_due(peer.next_ask);
   peer.listed = true;
-  awaited_.push_back(rank);
+  awaited_.add(rank, peer.next_ask);
 }
 
 bool PeerLinks::look(TimeNs now) noexcept {
-  if (now < next_due_) return false;
-  if (sweep_left_ == 0) {
-    sweep_left_ = awaited_.size();
-    due_after_sweep_ = kNever;
-  }
-  // From the back, so that who takes the place of one that goes was looked at, or is new:
-  // begin_wait() has seen when that one is due.
-  for (std::uint32_t looks = 0; sweep_left_ > 0; ++looks) {
-    if (looks == kLooksInRound) {
-      next_due_ = now;
-      return true;
-    }
-    const std::size_t i = sweep_left_ - 1;
-    const std::uint16_t rank = awaited_[i];
-    Peer& peer = peers_[rank];
-    if (!is_awaited(rank, nullptr)) {
-      peer.listed = false;
-      awaited_[i] = awaited_.back();
-      awaited_.pop_back();
-    } else {
-      if (now >= peer.next_ask && !may_ask(now)) {
-        next_due_ = asks_since_ + timeouts_.ping_interval_ns;
-        return true;
+  const bool doubts = now >= doubts_due_;
+  if (now < awaited_.next_due() && !doubts) return false;
+  using Next = Sweep<std::uint16_t>::Seen::Next;
+  if (now >= awaited_.next_due()) {
+    awaited_.run(now, [&](std::uint16_t rank) -> Sweep<std::uint16_t>::Seen {
+      Peer& peer = peers_[rank];
+      if (!is_awaited(rank, nullptr)) {
+        peer.listed = false;
+        return {Next::kGoes};
       }
-      if (now >= peer.next_ask) ask_if_due(rank, now);
-      due_after_sweep_ = std::min(due_after_sweep_, peer.next_ask);
-    }
-    --sweep_left_;
+      if (now >= peer.next_ask) {
+        if (!may_ask(now)) {
+          doubts_due_ = std::min(doubts_due_, now);
+          return {Next::kStops, asks_since_ + timeouts_.ping_interval_ns};
+        }
+        ask_if_due(rank, now);
+      }
+      return {Next::kStays, peer.next_ask};
+    });
   }
-  next_due_ = due_after_sweep_;
+  if (now >= doubts_due_) look_at_doubtful(now);
   return true;
+}
+
+void PeerLinks::look_at_doubtful(TimeNs now) noexcept {
+  if (may_ask(now)) {  // Another interval has begun: all get their turn.
+    doubts_left_ = 0;
+    doubts_due_ = kNever;
+    return;
+  }
+  const std::span<const std::uint16_t> awaited = awaited_.items();
+  doubts_left_ = doubts_left_ == 0 ? awaited.size() : std::min(doubts_left_, awaited.size());
+  for (std::uint32_t looks = 0; doubts_left_ > 0; ++looks) {
+    if (looks == Sweep<std::uint16_t>::kLooksInRound) {
+      doubts_due_ = now;
+      return;
+    }
+    const std::uint16_t rank = awaited[doubts_left_ - 1];
+    if (is_doubtful(rank) && now >= peers_[rank].next_ask && is_awaited(rank, nullptr)) {
+      if (doubt_asks_ == kAsksMax) break;
+      ++doubt_asks_;
+      ask_if_due(rank, now);
+    }
+    --doubts_left_;
+  }
+  doubts_due_ = doubts_left_ > 0 ? asks_since_ + timeouts_.ping_interval_ns
+                                 : now + timeouts_.silence_ns / (2 * kAsksInLimit);
 }
 
 void PeerLinks::ask_if_due(std::uint16_t rank, TimeNs now) noexcept {
@@ -99,12 +116,13 @@ void PeerLinks::ask_at_once(std::uint16_t rank) noexcept {
   Peer& peer = peers_[rank];
   if (!peer.listed) return;
   peer.at_once = true;
-  peer.next_ask = next_due_ = due_after_sweep_ = 0;
+  peer.next_ask = 0;
+  awaited_.may_be_due(0);
 }
 
 std::optional<std::uint16_t> PeerLinks::least_heard(const PeerUser& user) const noexcept {
   std::optional<std::uint16_t> least;
-  for (const std::uint16_t rank : awaited_) {
+  for (const std::uint16_t rank : awaited_.items()) {
     if (least && quiet(rank) <= quiet(*least)) continue;
     if (user.waits_for(rank)) least = rank;
   }
@@ -121,10 +139,10 @@ TimeNs PeerLinks::repeated_after(std::uint16_t rank, std::uint32_t tries,
 }
 
 void PeerLinks::drop_all() noexcept {
-  for (const std::uint16_t rank : awaited_) peers_[rank].listed = false;
+  for (const std::uint16_t rank : awaited_.items()) peers_[rank].listed = false;
   awaited_.clear();
-  sweep_left_ = 0;
-  next_due_ = kNever;
+  doubts_left_ = 0;
+  doubts_due_ = kNever;
   silent_.reset();
 }
 

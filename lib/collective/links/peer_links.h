@@ -21,7 +21,10 @@
 ///      once in 10^6 times. A rank that was never heard may not have been started yet: its
 ///      limit is longer by what is left of the formation limit.
 ///   5. All ranks together are asked kAsksMax times in a ping interval at most. The next look goes
-///      on where one had to stop, so every rank gets its turn. A look is at kLooksInRound ranks.
+///      on where one had to stop, so every rank gets its turn. Those in doubt, which are in the
+///      last half of their limit and have not answered, have kAsksMax questions of their own: so
+///      however many ranks are late and answer, one that does not counts as silent in time. A look
+///      is at Sweep::kLooksInRound ranks. What users repeat (8) is theirs to bound.
 ///   6. If several users await a rank they ask it by turns: packets of one kind may all get lost.
 ///   7. Who is asked several times before it answers sends several answers, kAnswersMax at most:
 ///      when a host goes on that stood still all questions come at once, and one answer may be
@@ -45,6 +48,7 @@
 
 #include "base/types.h"
 #include "collective/links/peer_ends.h"
+#include "collective/links/sweep.h"
 #include "collective/shard_config.h"
 #include "transport/rtt.h"
 
@@ -87,8 +91,6 @@ class PeerLinks {
   static constexpr TimeNs kAsksFirst = 5;
 
   static constexpr std::uint8_t kAnswersMax = 4;
-  /// In a round it looks at so many ranks.
-  static constexpr std::uint32_t kLooksInRound = 256;
   /// Who may use it: direct ops, transfers.
   static constexpr std::size_t kUsersMax = 2;
 
@@ -175,7 +177,7 @@ class PeerLinks {
   [[nodiscard]] bool may_ask(TimeNs now) noexcept {
     if (now - asks_since_ >= timeouts_.ping_interval_ns) {
       asks_since_ = now;
-      asks_ = 0;
+      asks_ = doubt_asks_ = 0;
     }
     return asks_ < kAsksMax;
   }
@@ -192,7 +194,9 @@ class PeerLinks {
   /// Packets go to the rank another way from now on: if it is awaited, the next look asks it.
   void ask_at_once(std::uint16_t rank) noexcept;
   /// When look() has something to do; kNever if nobody is awaited.
-  [[nodiscard]] TimeNs deadline() const noexcept { return next_due_; }
+  [[nodiscard]] TimeNs deadline() const noexcept {
+    return std::min(awaited_.next_due(), doubts_due_);
+  }
   /// Of those for which the user waits the one that was heard the longest time ago.
   [[nodiscard]] std::optional<std::uint16_t> least_heard(const PeerUser& user) const noexcept;
   /// The group ended here.
@@ -246,6 +250,11 @@ class PeerLinks {
   /// @param but  a user that is not looked at, or none.
   [[nodiscard]] bool is_awaited(std::uint16_t rank, const PeerUser* but) const noexcept;
   void ask_if_due(std::uint16_t rank, TimeNs now) noexcept;
+  /// All that may be asked are asked: now those that are in doubt.
+  void look_at_doubtful(TimeNs now) noexcept;
+  [[nodiscard]] bool is_doubtful(std::uint16_t rank) const noexcept {
+    return peers_[rank].unanswered != 0 && until_late(rank) <= 0;
+  }
   void find(const PeerSilence& silent) noexcept {
     if (!silent_ || silent.for_ns > silent_->for_ns) silent_ = silent;
   }
@@ -255,14 +264,14 @@ class PeerLinks {
   const PeerEnds& ends_;
   std::array<PeerUser*, kUsersMax> users_{};
   std::size_t user_count_ = 0;
-  std::vector<Peer> peers_;             ///< [all_ranks()]; of this rank nothing
-  std::vector<std::uint16_t> awaited_;  ///< and some that are not any more
-  std::size_t sweep_left_ = 0;          ///< of awaited_, from the front: not looked at yet
-  TimeNs due_after_sweep_ = kNever;     ///< when the first is due of those that were looked at
-  TimeNs next_due_ = kNever;
+  std::vector<Peer> peers_;       ///< [all_ranks()]; of this rank nothing
+  Sweep<std::uint16_t> awaited_;  ///< and some that are not any more
+  std::size_t doubts_left_ = 0;   ///< of awaited_, from the front: not looked at for doubts
+  TimeNs doubts_due_ = kNever;    ///< when they are; kNever unless all questions are asked
   TimeNs polled_ = 0;
   TimeNs asks_since_ = 0;  ///< that they are counted
   std::uint32_t asks_ = 0;
+  std::uint32_t doubt_asks_ = 0;  ///< beyond these
   std::optional<PeerSilence> silent_;
 };
 

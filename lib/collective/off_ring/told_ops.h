@@ -19,7 +19,7 @@ namespace gradwire::collective {
 class ToldOps {
  public:
   /// All of them outlive it.
-  ToldOps(const ShardConfig& config, const Group& group, const Direct& direct, OpTable& ops,
+  ToldOps(const ShardConfig& config, const Group& group, Direct& direct, OpTable& ops,
           ShardServices& services)
       : config_(config),
         group_(group),
@@ -45,7 +45,7 @@ class ToldOps {
 
   const ShardConfig& config_;
   const Group& group_;
-  const Direct& direct_;
+  Direct& direct_;
   OpTable& ops_;
   ShardServices& services_;
   std::vector<std::uint16_t> told_by_;  ///< by op_seq

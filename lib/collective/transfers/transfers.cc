@@ -34,10 +34,10 @@ Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBu
       ready_(config.pairs_max),
       here_(config.pairs_max),
       queue_(std::size_t{config.pairs_max} * 2),
-      sending_(config.pairs_max) {
+      sending_(config.pairs_max),
+      watched_(std::size_t{config.pairs_max} * 2) {
   links_.add(*this);
   turns_.reserve(kTurns);
-  watched_.reserve(std::size_t{config.pairs_max} * 2);
 }
 
 std::uint32_t Transfers::chunks_of(std::uint64_t bytes) const noexcept {
@@ -249,8 +249,6 @@ void Transfers::drop_all() noexcept {
   ready_.clear();
   turns_.clear();
   watched_.clear();
-  sweep_left_ = 0;
-  next_due_ = kNever;
 }
 
 }  // namespace gradwire::collective

@@ -25,6 +25,7 @@
 #include "collective/fixed_queue.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/sweep.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/transfers/early_pieces.h"
@@ -154,15 +155,12 @@ class Transfers final : public PeerUser {
   void finish(OutPair& out) noexcept;
 
   // transfers_send.cc
-  /// Pairs that a round looks at: a group may have many thousands.
-  static constexpr std::uint32_t kLooksInRound = 256;
   [[nodiscard]] TimeNs patience(std::uint16_t rank, std::uint32_t tries) const noexcept;
   void queue(OutPair& out) noexcept;
   void queue_pieces(OutPair& out) noexcept;
   void queue(InPair& in) noexcept;
   void watch(OutPair& out, TimeNs due) noexcept;
   void watch(InPair& in, TimeNs due) noexcept;
-  /// Looks at kLooksInRound pairs at most: if more are watched, the next round goes on.
   void look_at_watched(TimeNs now) noexcept;
   [[nodiscard]] bool look_at(OutPair& out, TimeNs now) noexcept;
   [[nodiscard]] bool look_at(InPair& in, TimeNs now) noexcept;
@@ -193,19 +191,16 @@ class Transfers final : public PeerUser {
   std::uint32_t unfinished_ = 0;
   std::uint32_t oldest_ = PairOrder::kNobody;  ///< of those under way
   std::uint32_t newest_ = PairOrder::kNobody;
-  std::uint32_t owed_ = 0;              ///< pairs whose source must hear of an end
-  FixedQueue<std::uint32_t> ready_;     ///< in-pairs that wait for their turn
-  std::vector<std::uint32_t> turns_;    ///< in-pairs that have it
-  FixedQueue<std::uint32_t> here_;      ///< in-pairs of own processes that are posted twice
-  FixedQueue<std::uint32_t> queue_;     ///< pairs that say something: twice the index, and 1 if it
-                                        ///< comes in
-  FixedQueue<std::uint32_t> sending_;   ///< out-pairs of which pieces are wanted
-  std::vector<std::uint32_t> watched_;  ///< likewise
-  TimeNs next_due_ = kNever;
-  std::size_t sweep_left_ = 0;        ///< of watched_, from the front: not looked at yet
-  TimeNs due_after_sweep_ = kNever;   ///< when the first is due of those that were looked at
-  bool word_was_last_ = false;        ///< of what was sent, and no piece
-  std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
+  std::uint32_t owed_ = 0;             ///< pairs whose source must hear of an end
+  FixedQueue<std::uint32_t> ready_;    ///< in-pairs that wait for their turn
+  std::vector<std::uint32_t> turns_;   ///< in-pairs that have it
+  FixedQueue<std::uint32_t> here_;     ///< in-pairs of own processes that are posted twice
+  FixedQueue<std::uint32_t> queue_;    ///< pairs that say something: twice the index, and 1 if it
+                                       ///< comes in
+  FixedQueue<std::uint32_t> sending_;  ///< out-pairs of which pieces are wanted
+  Sweep<std::uint32_t> watched_;       ///< likewise
+  bool word_was_last_ = false;         ///< of what was sent, and no piece
+  std::uint32_t blocked_rounds_ = 0;   ///< in a row in which nothing could be sent that waits
   Lacking lacking_;
   std::optional<Mismatch> mismatch_;
 };

@@ -48,20 +48,16 @@ void Transfers::queue(InPair& in) noexcept {
 
 void Transfers::watch(OutPair& out, TimeNs due) noexcept {
   out.timer.due = due;
-  next_due_ = std::min(next_due_, due);
-  due_after_sweep_ = std::min(due_after_sweep_, due);
-  if (out.timer.watched) return;
+  if (out.timer.watched) return watched_.may_be_due(due);
   out.timer.watched = true;
-  watched_.push_back(outs_.index_of(out) * 2);
+  watched_.add(outs_.index_of(out) * 2, due);
 }
 
 void Transfers::watch(InPair& in, TimeNs due) noexcept {
   in.timer.due = due;
-  next_due_ = std::min(next_due_, due);
-  due_after_sweep_ = std::min(due_after_sweep_, due);
-  if (in.timer.watched) return;
+  if (in.timer.watched) return watched_.may_be_due(due);
   in.timer.watched = true;
-  watched_.push_back(ins_.index_of(in) * 2 + 1);
+  watched_.add(ins_.index_of(in) * 2 + 1, due);
 }
 
 /// @return whether it is the source's turn: to offer.
@@ -107,30 +103,16 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
 }
 
 void Transfers::look_at_watched(TimeNs now) noexcept {
-  if (sweep_left_ == 0) {
-    sweep_left_ = watched_.size();
-    due_after_sweep_ = kNever;
-  }
-  // From the back, so that who takes the place of one that goes was looked at, or is new: watch()
-  // has seen when that one is due.
-  for (std::uint32_t looks = 0; sweep_left_ > 0; ++looks) {
-    if (looks == kLooksInRound) {
-      next_due_ = now;
-      return;
-    }
-    const std::size_t i = --sweep_left_;
-    const std::uint32_t item = watched_[i];
+  using Seen = Sweep<std::uint32_t>::Seen;
+  watched_.run(now, [&](std::uint32_t item) -> Seen {
     const bool comes = item % 2 == 1;
     PairTimer& timer = comes ? ins_[item / 2].timer : outs_[item / 2].timer;
     if (comes ? look_at(ins_[item / 2], now) : look_at(outs_[item / 2], now)) {
-      due_after_sweep_ = std::min(due_after_sweep_, timer.due);
-      continue;
+      return {Seen::Next::kStays, timer.due};
     }
     timer.watched = false;
-    watched_[i] = watched_.back();
-    watched_.pop_back();
-  }
-  next_due_ = due_after_sweep_;
+    return {Seen::Next::kGoes};
+  });
 }
 
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
@@ -149,7 +131,7 @@ void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
 
 bool Transfers::run(TimeNs now, Outbox& out) noexcept {
   bool worked = !here_.empty() && copy_here();
-  if (now >= next_due_) {
+  if (now >= watched_.next_due()) {
     look_at_watched(now);
     worked = true;
   }
@@ -199,7 +181,8 @@ bool Transfers::send_next_piece(TimeNs now, Outbox& out) noexcept {
 TimeNs Transfers::deadline(TimeNs now) const noexcept {
   if (!here_.empty()) return now;
   if (!queue_.empty()) return now;
-  return sending_.empty() ? next_due_ : std::min(next_due_, std::max(now, paced_until_));
+  const TimeNs due = watched_.next_due();
+  return sending_.empty() ? due : std::min(due, std::max(now, paced_until_));
 }
 
 bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,

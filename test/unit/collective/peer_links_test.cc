@@ -212,15 +212,16 @@ TEST_CASE("a look is at a bounded number of ranks, and the next round goes on") 
   }
   asker.user.awaited.clear();
   asker.now += kSilent;
+  constexpr std::uint32_t kLooksInRound = Sweep<std::uint16_t>::kLooksInRound;
   std::uint32_t rounds = 0;
   for (; asker.links.deadline() <= asker.now; ++rounds) {
     REQUIRE(asker.links.look(asker.now));
     std::uint32_t listed = 0;
     for (std::uint16_t rank = 1; rank < kRanks; ++rank) listed += asker.links.is_listed(rank);
-    const std::uint32_t looked_at = (rounds + 1) * PeerLinks::kLooksInRound;
+    const std::uint32_t looked_at = (rounds + 1) * kLooksInRound;
     CHECK(listed == (looked_at < kRanks - 1 ? kRanks - 1 - looked_at : 0));
   }
-  CHECK(rounds == (kRanks - 1 + PeerLinks::kLooksInRound - 1) / PeerLinks::kLooksInRound);
+  CHECK(rounds == (kRanks - 1 + kLooksInRound - 1) / kLooksInRound);
   CHECK(asker.links.deadline() == kNever);
 }
 
