@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from differ_draw import LISTS, whole_dims
+from differ_draw import LISTS, Fatal, whole_dims
 from guarded import REDUCED
 
 
@@ -168,8 +168,10 @@ def coalesced(d, kind, dtype, op):
     if kind == 0:
         dist.all_reduce(d.result(d.tensor(dims, dtype)), op=op, group=d.group)
     elif kind == 1:
-        dist.all_gather_into_tensor(d.tensor(whole_dims(d, dims), dtype), d.tensor(dims, dtype),
-                                    group=d.group)
+        whole, own = d.tensor(whole_dims(d, dims), dtype), d.tensor(dims, dtype)
+        if d.on_gloo and whole.dim() > 0 and len(whole.chunk(d.size)) < d.size:
+            raise Fatal("Gloo takes a chunk for each process, however few there are")
+        dist.all_gather_into_tensor(whole, own, group=d.group)
     else:
         dist.reduce_scatter_tensor(d.result(d.tensor(dims, dtype)),
                                    d.tensor(whole_dims(d, dims), dtype), op=op, group=d.group)
