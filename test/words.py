@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What has a name in several languages has the same one in all: datatypes, redops, packet types,
 abort codes, drop reasons and packet fields in C++, C, Python, the Wireshark dissector, the numpy
-reference and doc/protocol; members of the configuration and keys; the default socket in C++ and
-in the texts of the interfaces."""
+reference and doc/protocol; members of the configuration and keys; counters and metrics in their
+table, in pages, dashboards, alerts and stories; the default socket in C++ and in the texts of the
+interfaces."""
 
 import re
 import sys
 
-from sources import ROOT
+from sources import ROOT, own_files
 
 # Fields of lib/wire/layout.h whose name in the dissector is shorter.
 DISSECTOR = {
@@ -17,6 +18,9 @@ DISSECTOR = {
 }
 # They are the room of another struct, parts of an integer, or nothing.
 NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_datatype|asks_and_\w+)$")
+# A metric has a unit, or is a count of events.
+METRIC = re.compile(r"\b(gradwire_\w+?_(?:total|seconds|bytes|steps|mbufs|up|path))(?:_bucket)?\b")
+COUNTER = re.compile(r"\blane\.\d\.(?:transport\.)?(?!transport\b|drops\.|ops\.)(\w+)")
 
 
 def text(path):
@@ -131,6 +135,32 @@ def key_mistakes():
                 yield f"lib/config/keys.cc has no key {section.lower()}.{member}"
 
 
+def counter_mistakes():
+    """Rows of the table of counters whose name is not their member's; counters and metrics that a
+    page, a dashboard, an alert or a story names and that do not exist."""
+    rows = re.findall(r'\{"(\w+)",\s*&\w+::(\w+)', text("lib/status/counter_table.h"))
+    if not rows:
+        yield "lib/status/counter_table.h has no rows that can be read"
+    for name, member in rows:
+        if name != member:
+            yield f"lib/status/counter_table.h: {member} is called {name}"
+    metrics = set(re.findall(r'"(gradwire_\w+)"', "".join(
+        text(path) for path in ("lib/metrics/metrics.cc", "lib/status/counter_table.h"))))
+    counters = {name for name, _ in rows}
+    for path in own_files():
+        name = path.as_posix()
+        if not (name.startswith(("doc/", "config/", "test/system/"))
+                or name in ("README.md", "CONTRIBUTING.md")):
+            continue
+        if path.suffix not in (".md", ".json", ".yml", ".sh"):
+            continue
+        page = text(name)
+        for metric in set(METRIC.findall(page)) - metrics:
+            yield f"{name} names the metric {metric}, which does not exist"
+        for counter in set(COUNTER.findall(page)) - counters - {"NAME"}:
+            yield f"{name} names the counter {counter}, which does not exist"
+
+
 def mistakes():
     for what, where, found, wanted in pages():
         if not wanted or found != wanted:
@@ -138,6 +168,7 @@ def mistakes():
             yield f"{what}: {where} differs in {', '.join(map(str, differ)) or 'everything'}"
     yield from field_mistakes()
     yield from key_mistakes()
+    yield from counter_mistakes()
     path = re.search(r'kControlSocket = "([^"]+)"', text("lib/base/defaults.h")).group(1)
     for page in ("lib/client/gradwire.h", "python/gradwire/client.py",
                  "python/gradwire/torch/__init__.py"):

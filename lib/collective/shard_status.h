@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/counts.h"
 #include "base/require.h"
 #include "base/types.h"
 #include "collective/ops/op_spec.h"
@@ -68,38 +69,8 @@ struct Outbox {
   [[nodiscard]] OutboxSide& any() noexcept { return boxes[kAny]; }
 };
 
-/// Written by the lane that owns the shard, read by others for display (relaxed, each on its own).
-struct ShardCounters {
-  std::uint64_t data_packets_sent = 0;
-  std::uint64_t data_bytes_sent = 0;        ///< payload
-  std::uint64_t data_packets_received = 0;  ///< accepted, duplicates not counted
-  std::uint64_t data_bytes_received = 0;
-  std::uint64_t retransmissions = 0;
-  std::uint64_t probes = 0;
-  std::uint64_t acks_sent = 0;
-  std::uint64_t acks_received = 0;
-  std::uint64_t pings_sent = 0;
-  std::uint64_t spills = 0;         ///< chunks finished to memory, to be sent from there
-  std::uint64_t early_packets = 0;  ///< came before their op was posted here
-  std::uint64_t copies = 0;         ///< payloads copied because an mbuf was shared
-  std::uint64_t ops_done = 0;
-  std::uint64_t ops_direct = 0;    ///< of these, direct ones that have chunks on this lane
-  std::uint64_t ops_two_step = 0;  ///< likewise in two steps
-  std::uint64_t ops_gathered = 0;  ///< likewise in log2(nranks) steps
-  // From any rank, so they say nothing of the way to a neighbor.
-  std::uint64_t contributions_received = 0;  ///< data packets of direct ops, as above
-  std::uint64_t receipts_received = 0;       ///< and inquiries
-  std::uint64_t ecn_ce_received = 0;         ///< data packets that came with Congestion Experienced
-  /// Time for which an op was unfinished and nothing arrived and nothing was acknowledged for
-  /// kStallNs: with something left to send, or unacknowledged, it is the downstream rank's; else
-  /// the upstream rank's.
-  std::uint64_t stalled_on_downstream_ns = 0;
-  std::uint64_t stalled_on_upstream_ns = 0;
-  std::uint64_t path_moves = 0;              ///< a link of the ring took another path
-  std::uint64_t peer_path_moves = 0;         ///< what goes to another rank off the ring did
-  std::uint64_t source_port_moves = 0;       ///< a link of the ring took another source port
-  std::uint64_t peer_source_port_moves = 0;  ///< what goes to another rank off the ring did
-  TransferCounters transfers;
+/// base/counts.h has the counters, each of which has a name and may have a metric.
+struct ShardCounters : ShardCounts {
   std::array<std::uint64_t, wire::kDropCount> drops{};
 
   void count_drop(wire::Drop drop) noexcept { ++drops[static_cast<std::size_t>(drop)]; }

@@ -7,12 +7,11 @@
 #include <cstdint>
 
 #include "base/collective_call.h"
+#include "base/counts.h"
 
 namespace gradwire::command {
 
-struct CommandCounters {
-  std::uint64_t commands = 0;      ///< taken from clients
-  std::uint64_t bad_commands = 0;  ///< answered with an error at once
+struct CommandCounters : CommandCounts {
   /// By index_of(): whole ops that are done, and calls of members that are made of transfers.
   std::array<std::uint64_t, kCollectives.size()> ops{};
 };

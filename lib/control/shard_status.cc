@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "status/counter_table.h"
+
 namespace gradwire::control {
 
 namespace {
@@ -68,38 +70,7 @@ status::Shard shard_status(std::uint8_t lane, const collective::ShardStatus& sha
 
 status::Transport transport_status(const collective::ShardCounters& counters) {
   status::Transport out;
-  out.data_packets_sent = counters.data_packets_sent;
-  out.data_bytes_sent = counters.data_bytes_sent;
-  out.data_packets_received = counters.data_packets_received;
-  out.data_bytes_received = counters.data_bytes_received;
-  out.retransmissions = counters.retransmissions;
-  out.path_moves = counters.path_moves;
-  out.peer_path_moves = counters.peer_path_moves;
-  out.source_port_moves = counters.source_port_moves;
-  out.peer_source_port_moves = counters.peer_source_port_moves;
-  out.probes = counters.probes;
-  out.acks_sent = counters.acks_sent;
-  out.acks_received = counters.acks_received;
-  out.pings_sent = counters.pings_sent;
-  out.spills = counters.spills;
-  out.early_packets = counters.early_packets;
-  out.copies = counters.copies;
-  out.ops_done = counters.ops_done;
-  out.ops_direct = counters.ops_direct;
-  out.ops_two_step = counters.ops_two_step;
-  out.ops_gathered = counters.ops_gathered;
-  out.contributions_received = counters.contributions_received;
-  out.receipts_received = counters.receipts_received;
-  out.pieces_sent = counters.transfers.pieces_sent;
-  out.pieces_received = counters.transfers.pieces_received;
-  out.piece_bytes_received = counters.transfers.bytes_received;
-  out.pieces_pulled_again = counters.transfers.pulled_again;
-  out.early_pieces = counters.transfers.early_pieces;
-  out.transfer_asks = counters.transfers.asks;
-  out.transfer_ends_done = counters.transfers.done;
-  out.ecn_ce_received = counters.ecn_ce_received;
-  out.stalled_on_downstream_ns = counters.stalled_on_downstream_ns;
-  out.stalled_on_upstream_ns = counters.stalled_on_upstream_ns;
+  static_cast<ShardCounts&>(out) = counters;
   for (int i = 1; i < wire::kDropCount; ++i) {
     out.drops[wire::name_of(static_cast<wire::Drop>(i))] =
         counters.drops[static_cast<std::size_t>(i)];
@@ -109,29 +80,12 @@ status::Transport transport_status(const collective::ShardCounters& counters) {
 
 status::LaneCounters lane_counters_status(const lane::LaneCounters& counters) {
   status::LaneCounters out;
-  out.rounds = read_counter(counters.rounds);
-  out.busy_rounds = read_counter(counters.busy_rounds);
-  out.rx_packets = read_counter(counters.rx_packets);
-  out.rx_bytes = read_counter(counters.rx_bytes);
-  out.tx_packets = read_counter(counters.tx_packets);
-  out.tx_bytes = read_counter(counters.tx_bytes);
-  out.tx_refused = read_counter(counters.tx_refused);
-  out.tx_dropped = read_counter(counters.tx_dropped);
-  out.sleeps = read_counter(counters.sleeps);
-  out.sleep_ns = read_counter(counters.sleep_ns);
-  out.echo_replies = read_counter(counters.echo_replies);
-  out.replies_withheld = read_counter(counters.replies_withheld);
-  out.neighbor_frames = read_counter(counters.neighbor_frames);
-  out.neighbor_drops = read_counter(counters.neighbor_drops);
-  out.commands = read_counter(counters.command.commands);
-  out.bad_commands = read_counter(counters.command.bad_commands);
-  out.ops_done = read_counter(counters.ops_done);
-  out.aborts = read_counter(counters.aborts);
-  out.stuck = read_counter(counters.stuck);
-  out.busy_ns = read_counter(counters.busy_ns);
-  out.idle_ns = read_counter(counters.idle_ns);
-  out.op_bytes = read_counter(counters.op_bytes);
-  out.bus_bytes = read_counter(counters.bus_bytes);
+  for (const auto& row : status::kLaneCounters) {
+    out.*row.member = read_counter(counters.*row.member);
+  }
+  for (const auto& row : status::kCommandCounters) {
+    out.*row.member = read_counter(counters.command.*row.member);
+  }
   for (const Collective collective : kCollectives) {
     out.ops[std::string(name_of(collective))] =
         read_counter(counters.command.ops[index_of(collective)]);

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
+
+#include "status/counter_table.h"
 
 namespace gradwire::metrics {
 
@@ -126,16 +129,23 @@ void add_latency(Families& out, const status::OpLatency& latency) {
   histogram.sample_sum = static_cast<double>(sum_ns) * kNs;
 }
 
+/// The counters of a table that have a metric.
+template <class Table, class Counts>
+void add_counters(Families& out, const Table& table, const Counts& counts, std::uint32_t lane) {
+  for (const auto& [name, member, metric] : table) {
+    if (metric.name == nullptr || (metric.lane_0_alone && lane != 0)) continue;
+    Labels labels;
+    if (!metric.lane_0_alone) labels.push_back({"lane", std::to_string(lane)});
+    if (metric.label != nullptr) labels.push_back({metric.label, metric.label_value});
+    const double scale = std::string_view(name).ends_with("_ns") ? kNs : 1;
+    out.counter(metric.name, metric.help, std::move(labels), counts.*member, scale);
+  }
+}
+
 void add_lane(Families& out, const status::Lane& lane) {
   const ClientMetric::Label name = {"lane", std::to_string(lane.lane)};
-  const status::LaneCounters& counters = lane.counters;
-  const auto count = [&](const char* metric, const char* help, std::uint64_t value,
-                         double scale = 1) { out.counter(metric, help, {name}, value, scale); };
-  count("gradwire_lane_busy_seconds_total", "Time in rounds of the lane that did some work.",
-        counters.busy_ns, kNs);
-  count("gradwire_lane_idle_seconds_total",
-        "Time in rounds of the lane that found no work, including sleep.", counters.idle_ns, kNs);
-  count("gradwire_lane_sleep_seconds_total", "Time that the lane slept.", counters.sleep_ns, kNs);
+  add_counters(out, status::kLaneCounters, lane.counters, lane.lane);
+  add_counters(out, status::kCommandCounters, lane.counters, lane.lane);
   out.gauge("gradwire_lane_round_max_seconds",
             "Longest round of the lane in the last minute, without its sleep.", {name},
             lane.round_us_max, kUs);
@@ -144,28 +154,8 @@ void add_lane(Families& out, const status::Lane& lane) {
             lane.round_steps_max);
   out.gauge("gradwire_lane_heap_bytes", "Scratch memory that ops of the lane's groups have used.",
             {name}, lane.heap_bytes);
-  count("gradwire_lane_receive_packets_total", "Frames received.", counters.rx_packets);
-  count("gradwire_lane_receive_bytes_total", "Bytes of frames received.", counters.rx_bytes);
-  count("gradwire_lane_transmit_packets_total", "Frames sent.", counters.tx_packets);
-  count("gradwire_lane_transmit_bytes_total", "Bytes of frames sent.", counters.tx_bytes);
-  count("gradwire_lane_transmit_refused_total", "Frames that waited because the port was full.",
-        counters.tx_refused);
-  count("gradwire_lane_transmit_dropped_total",
-        "Frames dropped because the port accepted none for too long.", counters.tx_dropped);
-  count("gradwire_ops_done_total", "Ops whose part on the lane is done.", counters.ops_done);
-  count("gradwire_group_aborts_total", "Groups that aborted on the lane.", counters.aborts);
-  count("gradwire_group_stuck_total",
-        "Groups aborted because nothing moved although every rank had posted: a bug.",
-        counters.stuck);
   if (lane.lane == 0) {
-    out.counter("gradwire_op_bytes_total",
-                "Bytes of ops that are done; the rate of this counter is algbw.", {},
-                counters.op_bytes);
-    out.counter(
-        "gradwire_bus_bytes_total",
-        "Bytes that ranks' links carry of ops, as nccl-tests counts them; its rate is busbw.", {},
-        counters.bus_bytes);
-    for (const auto& [collective, done] : counters.ops) {
+    for (const auto& [collective, done] : lane.counters.ops) {
       out.counter("gradwire_collectives_done_total", "Ops that are done, by collective.",
                   {{"collective", collective}}, done);
     }
@@ -176,71 +166,10 @@ void add_lane(Families& out, const status::Lane& lane) {
     out.gauge("gradwire_mempool_free_mbufs", "Free mbufs.", labels, pool.free);
     out.gauge("gradwire_mempool_mbufs", "All mbufs.", labels, pool.mbufs);
   }
-}
-
-void add_transport(Families& out, const status::Lane& lane) {
-  const ClientMetric::Label name = {"lane", std::to_string(lane.lane)};
-  const status::Transport& transport = lane.transport;
-  const auto count = [&](const char* metric, const char* help, std::uint64_t value) {
-    out.counter(metric, help, {name}, value);
-  };
-  count("gradwire_data_packets_sent_total", "Data packets sent, including retransmissions.",
-        transport.data_packets_sent);
-  count("gradwire_data_packets_received_total", "Data packets accepted.",
-        transport.data_packets_received);
-  count("gradwire_retransmissions_total", "Data packets retransmitted.", transport.retransmissions);
-  count("gradwire_path_moves_total",
-        "Times that data took another of several paths to the next rank, or the first again.",
-        transport.path_moves);
-  count("gradwire_peer_path_moves_total",
-        "Times that packets off the ring took another of several paths to a rank, or the first "
-        "again.",
-        transport.peer_path_moves);
-  count("gradwire_source_port_moves_total",
-        "Times that a link of the ring took another source port, since nothing arrived that was "
-        "sent from the one before.",
-        transport.source_port_moves);
-  count("gradwire_peer_source_port_moves_total", "The same of packets to ranks off the ring.",
-        transport.peer_source_port_moves);
-  count("gradwire_probes_total", "Probes sent at a probe timeout.", transport.probes);
-  count("gradwire_ecn_ce_packets_total", "Data packets received with Congestion Experienced.",
-        transport.ecn_ce_received);
-  count("gradwire_spilled_chunks_total", "Chunks finished into memory, to be sent from there.",
-        transport.spills);
-  count("gradwire_copied_payloads_total", "Payloads copied because their mbuf was shared.",
-        transport.copies);
-  count("gradwire_direct_ops_total", "Ops that ranks sent to each other in one hop, by lane.",
-        transport.ops_direct);
-  count("gradwire_two_step_ops_total",
-        "All-reduces of which each rank summed a part and sent it to all, by lane.",
-        transport.ops_two_step);
-  count("gradwire_gathered_ops_total", "Ops that went to all ranks in log2(ranks) steps, by lane.",
-        transport.ops_gathered);
-  count("gradwire_contributions_received_total",
-        "Data packets of direct ops accepted, from any rank; the ring's are counted apart.",
-        transport.contributions_received);
-  count("gradwire_pieces_sent_total", "Packets with data of transfers sent, those sent again too.",
-        transport.pieces_sent);
-  count("gradwire_pieces_received_total", "Packets with data of transfers accepted.",
-        transport.pieces_received);
-  count("gradwire_piece_bytes_received_total", "Bytes of transfers that came from other ranks.",
-        transport.piece_bytes_received);
-  count("gradwire_pieces_pulled_again_total",
-        "Packets of transfers that were asked for again, because they did not come.",
-        transport.pieces_pulled_again);
-  count("gradwire_transfer_ends_done_total",
-        "Ends of transfers that are done: each process's sends and receives, and its parts of "
-        "all-to-all, gather and scatter, by lane.",
-        transport.transfer_ends_done);
-  constexpr const char* kStall =
-      "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
-  out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "upstream"}},
-              transport.stalled_on_upstream_ns, kNs);
-  out.counter("gradwire_stall_seconds_total", kStall, {name, {"neighbor", "downstream"}},
-              transport.stalled_on_downstream_ns, kNs);
+  add_counters(out, status::kShardCounters, lane.transport, lane.lane);
   // The lane or a shard counts a drop, depending on how far the packet came.
   const status::Drops& by_lane = lane.counters.drops;
-  for (const auto& [reason, dropped] : transport.drops) {
+  for (const auto& [reason, dropped] : lane.transport.drops) {
     const auto more = by_lane.find(reason);
     out.counter("gradwire_dropped_packets_total", "Packets dropped, by reason.",
                 {name, {"reason", reason}}, dropped + (more == by_lane.end() ? 0 : more->second));
@@ -307,10 +236,7 @@ void add_group(Families& out, const status::Group& group) {
 std::vector<MetricFamily> metrics_of(const status::DaemonStatus& status) {
   Families out;
   add_daemon(out, status);
-  for (const status::Lane& lane : status.lanes) {
-    add_lane(out, lane);
-    add_transport(out, lane);
-  }
+  for (const status::Lane& lane : status.lanes) add_lane(out, lane);
   for (const status::Port& port : status.ports) add_port(out, port);
   for (const status::Group& group : status.groups) add_group(out, group);
   double oldest_s = 0;

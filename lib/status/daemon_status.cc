@@ -5,9 +5,49 @@
 
 #include <algorithm>
 
+#include "status/counter_table.h"
 #include "status/fields.h"
 
 namespace gradwire::status {
+
+namespace {
+
+using nlohmann::json;
+
+template <class Table, class Counts>
+void put_counters(json& out, const Table& table, const Counts& counts) {
+  for (const auto& row : table) put(out, row.name, counts.*row.member);
+}
+template <class Table, class Counts>
+void take_counters(const json& in, const Table& table, Counts& counts) {
+  for (const auto& row : table) take(in, row.name, counts.*row.member);
+}
+
+}  // namespace
+
+void to_json(json& out, const Transport& value) {
+  out = json::object();
+  put_counters(out, kShardCounters, value);
+  put(out, "drops", value.drops);
+}
+void from_json(const json& in, Transport& value) {
+  take_counters(in, kShardCounters, value);
+  take(in, "drops", value.drops);
+}
+
+void to_json(json& out, const LaneCounters& value) {
+  out = json::object();
+  put_counters(out, kLaneCounters, value);
+  put_counters(out, kCommandCounters, value);
+  put(out, "ops", value.ops);
+  put(out, "drops", value.drops);
+}
+void from_json(const json& in, LaneCounters& value) {
+  take_counters(in, kLaneCounters, value);
+  take_counters(in, kCommandCounters, value);
+  take(in, "ops", value.ops);
+  take(in, "drops", value.drops);
+}
 
 GRADWIRE_FIELDS(Address, port, address)
 GRADWIRE_FIELDS(User, uid, control_steps, control_waits, waits)
@@ -15,18 +55,6 @@ GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_p
                 features, base_udp_port, numa_node, addresses, datapath, warnings,
                 requests_outstanding, control_round_us_max, control_round_steps_max, open_questions,
                 log_lines_dropped, users)
-GRADWIRE_FIELDS(Transport, data_packets_sent, data_bytes_sent, data_packets_received,
-                data_bytes_received, retransmissions, path_moves, peer_path_moves,
-                source_port_moves, peer_source_port_moves, probes, acks_sent, acks_received,
-                pings_sent, spills, early_packets, copies, ops_done, ops_direct, ops_two_step,
-                ops_gathered, contributions_received, receipts_received, pieces_sent,
-                pieces_received, piece_bytes_received, pieces_pulled_again, early_pieces,
-                transfer_asks, transfer_ends_done, ecn_ce_received, stalled_on_downstream_ns,
-                stalled_on_upstream_ns, drops)
-GRADWIRE_FIELDS(LaneCounters, rounds, busy_rounds, rx_packets, rx_bytes, tx_packets, tx_bytes,
-                tx_refused, tx_dropped, sleeps, sleep_ns, echo_replies, replies_withheld,
-                neighbor_frames, neighbor_drops, commands, bad_commands, ops_done, aborts, stuck,
-                busy_ns, idle_ns, op_bytes, bus_bytes, ops, drops)
 GRADWIRE_FIELDS(OpLatency, sum_ns, bounds_ns, counts)
 GRADWIRE_FIELDS(Mempool, mempool, free, mbufs)
 GRADWIRE_FIELDS(LanePort, device, driver, link)
@@ -68,8 +96,6 @@ GRADWIRE_FIELDS(DaemonStatus, daemon, lanes, reduce, faults, groups, ops, ports,
 std::string hidden_name(std::uint64_t handle) { return fmt::format("hidden-{}", handle); }
 
 namespace {
-
-using nlohmann::json;
 
 void find_missing(std::vector<std::string>& out, const std::string& path, const json& in,
                   const json& whole) {

@@ -6,9 +6,10 @@
 /// tool, which reads the JSON back into the same struct. Plain data; any thread; it allocates.
 ///
 /// A member has the same name in the JSON. daemon_status.cc lists each struct's members once, for
-/// writing and reading, and does not compile if one is missing. 64-bit ids are hexadecimal texts,
-/// because many JSON readers turn numbers into doubles; what other users may not know is null or
-/// "hidden-HANDLE". Names end in their unit; a "since" time says how long ago.
+/// writing and reading, counter_table.h what lanes count, and neither compiles if one is missing.
+/// 64-bit ids are hexadecimal texts, because many JSON readers turn numbers into doubles; what
+/// other users may not know is null or "hidden-HANDLE". Names end in their unit; a "since" time
+/// says how long ago.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counts.h"
 #include "status/port.h"
 
 namespace gradwire::status {
@@ -70,69 +72,12 @@ struct Daemon {
   std::vector<User> users;              ///< who asked for something in the last time
 };
 
-/// Counters of all shards on a lane, or of one shard.
-struct Transport {
-  std::uint64_t data_packets_sent = 0;
-  std::uint64_t data_bytes_sent = 0;
-  std::uint64_t data_packets_received = 0;
-  std::uint64_t data_bytes_received = 0;
-  std::uint64_t retransmissions = 0;
-  std::uint64_t path_moves = 0;
-  std::uint64_t peer_path_moves = 0;
-  std::uint64_t source_port_moves = 0;
-  std::uint64_t peer_source_port_moves = 0;
-  std::uint64_t probes = 0;
-  std::uint64_t acks_sent = 0;
-  std::uint64_t acks_received = 0;
-  std::uint64_t pings_sent = 0;
-  std::uint64_t spills = 0;
-  std::uint64_t early_packets = 0;
-  std::uint64_t copies = 0;
-  std::uint64_t ops_done = 0;
-  std::uint64_t ops_direct = 0;
-  std::uint64_t ops_two_step = 0;
-  std::uint64_t ops_gathered = 0;
-  std::uint64_t contributions_received = 0;
-  std::uint64_t receipts_received = 0;
-  // Of transfers between processes; TransferCounters of collective/transfers/transfer.h.
-  std::uint64_t pieces_sent = 0;
-  std::uint64_t pieces_received = 0;
-  std::uint64_t piece_bytes_received = 0;
-  std::uint64_t pieces_pulled_again = 0;
-  std::uint64_t early_pieces = 0;
-  std::uint64_t transfer_asks = 0;
-  std::uint64_t transfer_ends_done = 0;
-  std::uint64_t ecn_ce_received = 0;
-  std::uint64_t stalled_on_downstream_ns = 0;
-  std::uint64_t stalled_on_upstream_ns = 0;
+/// Counters of all shards on a lane, or of one shard. base/counts.h says what they mean.
+struct Transport : ShardCounts {
   Drops drops;
 };
 
-/// lane/counters.h says what they mean.
-struct LaneCounters {
-  std::uint64_t rounds = 0;
-  std::uint64_t busy_rounds = 0;
-  std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_refused = 0;
-  std::uint64_t tx_dropped = 0;
-  std::uint64_t sleeps = 0;
-  std::uint64_t sleep_ns = 0;
-  std::uint64_t echo_replies = 0;
-  std::uint64_t replies_withheld = 0;
-  std::uint64_t neighbor_frames = 0;
-  std::uint64_t neighbor_drops = 0;
-  std::uint64_t commands = 0;
-  std::uint64_t bad_commands = 0;
-  std::uint64_t ops_done = 0;
-  std::uint64_t aborts = 0;
-  std::uint64_t stuck = 0;
-  std::uint64_t busy_ns = 0;
-  std::uint64_t idle_ns = 0;
-  std::uint64_t op_bytes = 0;
-  std::uint64_t bus_bytes = 0;
+struct LaneCounters : LaneCounts, CommandCounts {
   Collectives ops;  ///< whole ops that are done; lane 0 alone counts them
   Drops drops;
 };

@@ -26,17 +26,6 @@ struct TransferSpec {
   std::byte* to = nullptr;
 };
 
-/// Of all transfers of a shard; written by its lane.
-struct TransferCounters {
-  std::uint64_t pieces_sent = 0;      ///< those that are sent again too
-  std::uint64_t pieces_received = 0;  ///< duplicates not counted
-  std::uint64_t bytes_received = 0;
-  std::uint64_t pulled_again = 0;  ///< chunks
-  std::uint64_t early_pieces = 0;  ///< came before their receive was posted
-  std::uint64_t asks = 0;          ///< offers and pulls that want an answer
-  std::uint64_t done = 0;          ///< ends of transfers
-};
-
 /// Of a rank's transfers under way the one that was posted first, for people.
 struct TransferWait {
   std::uint32_t unfinished = 0;  ///< ends of transfers here. 0: there is none, and no more is said

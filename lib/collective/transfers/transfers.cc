@@ -18,7 +18,7 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 }  // namespace
 
 Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
-                     TransferCounters& counters)
+                     ShardCounters& counters)
     : config_(config),
       links_(links),
       buffers_(buffers),
@@ -159,7 +159,7 @@ void Transfers::end(std::uint32_t item) noexcept {
   require(unfinished_ > 0 && peers_[rank].unfinished > 0, "a transfer that ends was begun");
   --unfinished_;
   --peers_[rank].unfinished;
-  ++counters_.done;
+  ++counters_.transfer_ends_done;
   require(done_.push(id), "there is room for the end of every transfer under way");
 }
 

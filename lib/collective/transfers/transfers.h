@@ -44,7 +44,7 @@ class Transfers final : public PeerUser {
 
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
   Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
-            TransferCounters& counters);
+            ShardCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
   /// more pairs than ShardConfig::pairs_max. kRefused: the end is no process of this rank.
@@ -179,7 +179,7 @@ class Transfers final : public PeerUser {
   PeerLinks& links_;
   const PacketBuffers& buffers_;
   const GroupProcesses processes_;
-  TransferCounters& counters_;
+  ShardCounters& counters_;
   PairTable<OutPair> outs_;
   PairTable<InPair> ins_;
   std::vector<Peer> peers_;  ///< [nranks]; of this rank only `unfinished`

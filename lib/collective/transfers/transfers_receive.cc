@@ -133,7 +133,7 @@ void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte
                       TimeNs now) noexcept {
   std::memcpy(in.to + offset_of(chunk), payload.data(), payload.size());
   ++counters_.pieces_received;
-  counters_.bytes_received += payload.size();
+  counters_.piece_bytes_received += payload.size();
   in.order.moved_at = now;
   in.waits_since = links_.polled();
   in.have |= std::uint64_t{1} << (chunk - in.first);
@@ -235,7 +235,7 @@ void Transfers::pull_again(InPair& in, std::uint64_t chunks, TimeNs now) noexcep
   in.to_pull |= chunks;
   in.timed = false;  // Nobody knows which pull brings it.
   in.pulled_again_at = now;
-  counters_.pulled_again += count;
+  counters_.pieces_pulled_again += count;
   window_.lost(now, count);
   queue(in);
 }

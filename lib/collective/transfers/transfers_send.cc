@@ -220,7 +220,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     pair.offered = true;
     if (pair.asks) {
       links_.time(pair.rank, common.packet_number, now);
-      ++counters_.asks;
+      ++counters_.transfer_asks;
     }
     return wire::encode_offer(room, common, offer);
   });
@@ -298,7 +298,7 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
     return wire::encode_pull(room, end.header(PacketType::kPull), pull);
   });
   if (!sent) return Sent::kBlocked;
-  counters_.asks += pair.asks ? 1 : 0;
+  counters_.transfer_asks += pair.asks ? 1 : 0;
   if (pair.asks) links_.asked(pair.rank);
   pair.pull_wanted = pair.echo != 0 && links_.answered(pair.rank);
   pair.asks = false;

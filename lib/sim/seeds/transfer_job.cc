@@ -188,7 +188,7 @@ std::string TransferJob::look(bool due) {
   std::uint64_t moved = completed_;
   for (std::uint16_t rank = 0; rank < clients_.size(); ++rank) {
     for (const auto& shard : world_.rank(group_, rank).shards) {
-      moved += shard->counters().transfers.pieces_received + shard->counters().transfers.done;
+      moved += shard->counters().pieces_received + shard->counters().transfer_ends_done;
     }
   }
   if (moved != moved_ || moved_at_ == 0) moved_at_ = now;

@@ -67,7 +67,7 @@ TEST_CASE("a transfer whose path is cut in its middle goes on by another") {
   Transfer transfer(ring, {0, 2}, 4000 * 256);
   transfer.send();
   transfer.receive();
-  const auto came = [&] { return ring.shard(2).counters().transfers.pieces_received; };
+  const auto came = [&] { return ring.shard(2).counters().pieces_received; };
   REQUIRE(ring.run_until([&] { return came() > 1000; }));
   REQUIRE(ring.transfers_done() == 0);
   ring.cut_rail(0, 2, 0, true);
@@ -145,6 +145,6 @@ TEST_CASE("what was pulled is not pulled again and again before it can come") {
   transfer.receive();
   REQUIRE(ring.run_until([&] { return ring.transfers_done() == 2; }, 50 * kSilence));
   CHECK(transfer.is_whole());
-  CHECK(ring.shard(1).counters().transfers.pulled_again < 3 * kChunks / 2);
+  CHECK(ring.shard(1).counters().pieces_pulled_again < 3 * kChunks / 2);
   CHECK(ring.leaked_mbufs() == 0);
 }
