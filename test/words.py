@@ -128,8 +128,9 @@ def field_mistakes():
 def key_mistakes():
     """Members of the configuration that no key sets: prefix_bits is part of port.ip."""
     keys = text("lib/config/keys.cc")
-    for section, body in re.findall(r"struct (\w+)Section \{\n(.*?)\n\};",
-                                    text("lib/config/daemon_config.h"), re.S):
+    structs = text("lib/base/sections.h") + text("lib/base/fault_settings.h")
+    for section, body in re.findall(r"struct (\w+)(?:Section|Settings)\b[^{;]*\{\n(.*?)\n\};",
+                                    structs, re.S):
         for member in re.findall(r"^  (?:std::\w+|bool|double) (\w+)[ ;{]", body, re.M):
             if member != "prefix_bits" and not re.search(r'"%s",|\("%s",' % (member, member), keys):
                 yield f"lib/config/keys.cc has no key {section.lower()}.{member}"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/collective_call.h"
-#include "base/defaults.h"
 #include "base/fault_settings.h"
 #include "base/result.h"
+#include "base/sections.h"
 #include "base/types.h"
 
 namespace gradwire::perf {
@@ -67,11 +67,11 @@ struct EmbeddedOptions {
   std::uint32_t payload_bytes = 0;    ///< 0: what the ports carry
   std::uint32_t window_packets = 0;   ///< 0: window_packets_for() the payload
   std::uint32_t transit_packets = 0;  ///< 0: the same as the window
-  std::uint32_t eager_packets = defaults::kEagerPackets;
-  bool payload_crc = defaults::kIntegrity == "payload";
-  std::uint64_t exchange_bytes = defaults::kExchangeKib << 10;  ///< whole KiB
-  std::uint64_t direct_bytes = defaults::kDirectKib << 10;      ///< likewise; rank 0's counts
-  std::uint16_t descriptors = defaults::kRxDescriptors;
+  std::uint32_t eager_packets = static_cast<std::uint32_t>(TransportSection{}.eager_packets);
+  bool payload_crc = TransportSection{}.integrity == "payload";
+  std::uint64_t exchange_bytes = TransportSection{}.exchange_kib << 10;  ///< whole KiB
+  std::uint64_t direct_bytes = TransportSection{}.direct_kib << 10;  ///< likewise; rank 0's counts
+  std::uint16_t descriptors = static_cast<std::uint16_t>(PortSection{}.rx_descriptors);
   double rate_gbps = 0;       ///< pacing of each connection; 0: not paced
   double port_rate_gbps = 0;  ///< pacing of each port; 0: not paced
   std::string tx_trace;       ///< file for the times at which each port sent bursts; empty: none

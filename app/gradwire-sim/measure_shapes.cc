@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "base/defaults.h"
+#include "base/sections.h"
 #include "collective/shard_config.h"
 #include "sim/measure/shape_trial.h"
 
@@ -50,13 +50,13 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   o.costs.hop_ns = static_cast<TimeNs>(options.hop_ns);
   if (ranks > 256) o.payload_bytes = kPayloadOfMany;
   o.ops = ranks > 64 ? 3 : 5;
-  o.direct_kib = defaults::kDirectKib;
-  o.gathered_kib = defaults::kGatheredKib;
-  o.gathered_ranks = defaults::kGatheredRanks;
+  o.direct_kib = TransportSection{}.direct_kib;
+  o.gathered_kib = TransportSection{}.gathered_kib;
+  o.gathered_ranks = static_cast<std::uint16_t>(TransportSection{}.gathered_ranks);
   o.rx_descriptors = options.rx_descriptors;
   // Only as much scratch memory as this op wants, since the simulator holds that of all ranks.
   const std::uint64_t of_each =
-      options.two_step_kib != 0 ? options.two_step_kib : defaults::kTwoStepKib;
+      options.two_step_kib != 0 ? options.two_step_kib : TransportSection{}.two_step_kib;
   const std::uint64_t bound = std::min(of_each * ranks, collective::kTwoStepBytesMax >> 10);
   o.owners = static_cast<std::uint16_t>(std::min<std::uint64_t>(options.owners, ranks));
   const std::uint64_t owners = o.owners != 0 ? o.owners : ranks;

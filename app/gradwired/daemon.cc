@@ -39,13 +39,9 @@ std::vector<control::StaticNeighbor> static_neighbors(const config::DaemonConfig
 }  // namespace
 
 Result<ipc::ControlServerOptions> control_server_options(const config::DaemonConfig& config) {
-  ipc::ControlServerOptions options;
+  ipc::ControlServerOptions options(config.daemon, config.limits, config.timeouts);
   options.path = config.daemon.control_socket;
-  options.mode = static_cast<mode_t>(config.daemon.socket_mode);
-  options.max_connections = config.limits.clients;
-  options.max_of_user = config.limits.user_clients;
   options.reserved_for_root = kReservedForRoot;
-  options.silence = std::chrono::milliseconds(config.timeouts.open_ms);
   const std::string directory = options.path.substr(0, options.path.rfind('/'));
   constexpr mode_t kDirectoryMode = 0755;
   if (directory.size() < options.path.size() && !directory.empty() &&
@@ -139,7 +135,7 @@ Result<void> Daemon::open_datapath() {
 
 Result<void> Daemon::open_gpu() {
   if (config_.gpu.device.empty()) return {};
-  reduce::GpuOptions options = gpu_options(config_.gpu);
+  reduce::GpuOptions options(config_.gpu);
   options.why_no_gpudirect = why_no_gpudirect(config_);
   auto opened = reduce::GpuDevice::open(options);
   if (!opened) return tl::unexpected(opened.error());
@@ -161,12 +157,9 @@ void Daemon::open_capture() {
 }
 
 Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
-  control::PlanSettings settings;
+  control::PlanSettings settings(config_.transport);
   settings.shard = shard_config(config_, datapath_->max_payload_bytes());
   settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
-  settings.dscp = static_cast<std::uint8_t>(config_.transport.dscp);
-  settings.ecn = config_.transport.ecn;
-  settings.source_ports = static_cast<std::uint8_t>(config_.transport.source_ports);
   const auto neighbors = static_neighbors(config_);
   lanes_ = std::make_unique<control::DatapathLanes>(*datapath_, settings, neighbors, gpu_.get());
   reports_ = std::make_unique<control::DatapathReports>(
@@ -197,7 +190,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.numa_node = datapath_->ports().front()->socket();
   options.daemon.datapath = report_.facts;
   options.daemon.warnings = report_.warnings;
-  options.limits = group_limits(config_);
+  options.limits = control::Limits(config_.limits, config_.timeouts);
   options.facts = [this](status::Daemon& daemon) {
     const LongestRounds::Round longest = rounds_.longest(clock_.now());
     daemon.control_round_us_max = static_cast<std::uint64_t>(longest.ns / 1'000);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Turns the configuration into the libraries' structs. Pure functions; main thread; they allocate.
+/// What of the configuration becomes the libraries' structs only together with something else: a
+/// file's text, another section, the EAL. The structs' own constructors make the rest of their
+/// sections (base/sections.h). Pure functions; main thread; they allocate.
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +36,6 @@ namespace gradwire::gradwired {
 /// link.
 [[nodiscard]] std::vector<std::string> address_warnings(const config::DaemonConfig& config);
 [[nodiscard]] lane::PollingConfig polling_config(const config::LanesSection& lanes);
-[[nodiscard]] control::Limits group_limits(const config::DaemonConfig& config);
 
 /// What all ranks must have in common besides the fields of the table: the eager allowance, since a
 /// sender uses what the receiver must hold, and the limit for exchanges, which both ends must
@@ -49,7 +50,6 @@ namespace gradwire::gradwired {
 /// Call it when the EAL has created the ports' devices.
 /// @return why payloads cannot lie in GPU memory here, whatever the GPU; empty if they can.
 [[nodiscard]] std::string why_no_gpudirect(const config::DaemonConfig& config);
-[[nodiscard]] reduce::GpuOptions gpu_options(const config::GpuSection& gpu);
 
 /// The part of a shard's configuration that is the same for every group of this daemon.
 [[nodiscard]] collective::ShardConfig shard_config(const config::DaemonConfig& config,

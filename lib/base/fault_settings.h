@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Faults that a port injects on purpose, so that loss, duplication, reordering and corruption can
-/// be tried on the datapath itself. Plain data: configuration, control socket, lanes and status use
-/// the same struct. Any thread; the texts allocate.
+/// be tried on the datapath itself. Plain data: configuration (section [faults]), control socket,
+/// lanes and status use the same struct. Any thread; the texts allocate.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "base/defaults.h"
 #include "base/result.h"
 
 namespace gradwire {
@@ -17,17 +16,15 @@ struct FaultSettings {
   static constexpr std::uint32_t kMaxReorderFrames = 64;
   static constexpr std::uint32_t kMaxDelayUs = 60'000'000;
 
-  std::uint64_t seed =
-      defaults::kFaultSeed;  ///< the same seed and the same frames give the same faults
+  std::uint64_t seed = 1;  ///< the same seed and the same frames give the same faults
   // Probabilities of each received frame, 0 ... 1.
   double drop = 0;
   double duplicate = 0;
   double reorder = 0;
   double corrupt = 0;  ///< one bit is flipped
   double delay = 0;
-  std::uint32_t reorder_frames =
-      defaults::kReorderFrames;  ///< at most so many later frames overtake a reordered one
-  std::uint32_t delay_us = defaults::kDelayUs;  ///< by how much a delayed frame comes late
+  std::uint32_t reorder_frames = 8;  ///< at most so many later frames overtake a reordered one
+  std::uint32_t delay_us = 1'000;    ///< by how much a delayed frame comes late
 
   /// @return whether any fault can happen.
   [[nodiscard]] bool active() const noexcept {

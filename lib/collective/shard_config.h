@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What a shard is made from, and what follows from it before there is one. Plain data; any thread.
+/// What a shard is made from, and what follows from it before there is one. Keys of the daemon's
+/// configuration become what a shard counts in by the constructors. Plain data; any thread.
 #pragma once
 
 #include <rte_mempool.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
 #include "base/result.h"
+#include "base/sections.h"
 #include "base/types.h"
 #include "base/window.h"
 #include "collective/shapes/shape.h"
@@ -44,16 +46,20 @@ inline constexpr std::uint64_t kGatheredBytesMax = 1u << 20;
 inline constexpr std::uint32_t kPairsMax = 1u << 17;
 
 struct ShardTimeouts {
-  /// From start() until formed.
-  TimeNs formation_ns = defaults::ms(defaults::kFormationMs);
-  /// Between hellos.
-  TimeNs hello_interval_ns = defaults::ms(defaults::kHelloMs);
-  /// After sending nothing down for so long: ping.
-  TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
-  /// A neighbor not heard for so long is dead.
-  TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
-  /// From leave() until closed, whatever the neighbors say.
-  TimeNs leave_ns = defaults::ms(defaults::kLeaveMs);
+  ShardTimeouts() : ShardTimeouts(TimeoutsSection{}) {}
+  explicit ShardTimeouts(const TimeoutsSection& keys)
+      : formation_ns(defaults::ms(keys.formation_ms)),
+        hello_interval_ns(defaults::ms(keys.hello_ms)),
+        silence_ns(defaults::ms(keys.silence(false))),
+        // Ten pings within the silence limit, so that lost packets do not look like a death.
+        ping_interval_ns(std::min(defaults::ms(keys.ping_ms), silence_ns / 10)),
+        leave_ns(defaults::ms(keys.leave_ms)) {}
+
+  TimeNs formation_ns = 0;       ///< from start() until formed
+  TimeNs hello_interval_ns = 0;  ///< between hellos
+  TimeNs silence_ns = 0;         ///< a neighbor not heard for so long is dead
+  TimeNs ping_interval_ns = 0;   ///< after sending nothing down for so long: ping
+  TimeNs leave_ns = 0;           ///< from leave() until closed, whatever the neighbors say
   /// An op that every rank has posted, and no rank moved for so long while it polled: a bug, and
   /// the group aborts with AbortCode::kStuck.
   TimeNs stuck_ns = 30'000'000'000;
@@ -96,6 +102,28 @@ struct PeerAddress {
 };
 
 struct ShardConfig {
+  ShardConfig() : ShardConfig(TransportSection{}, LimitsSection{}, TimeoutsSection{}) {}
+  /// With what the daemon's configuration says of every group.
+  explicit ShardConfig(const TransportSection& transport, const LimitsSection& limits,
+                       const TimeoutsSection& timeout_keys)
+      : congestion(transport::parse_congestion(transport.congestion).value()),
+        swift_target_ns(defaults::us(transport.swift_target_us)),
+        window_packets(transport.window_packets != kAuto
+                           ? static_cast<std::uint32_t>(transport.window_packets)
+                           : window_packets_for(0)),
+        transit_packets(transport.transit_packets != kAuto
+                            ? static_cast<std::uint32_t>(transport.transit_packets)
+                            : window_packets),
+        eager_packets(static_cast<std::uint32_t>(transport.eager_packets)),
+        max_active_ops(static_cast<std::uint32_t>(limits.active_ops)),
+        max_chunks(static_cast<std::uint32_t>(limits.lane_chunks)),
+        exchange_bytes(transport.exchange_kib << 10),
+        payload_crc(transport.integrity == "payload"),
+        gathered_ranks(static_cast<std::uint16_t>(transport.gathered_ranks)),
+        timeouts(timeout_keys) {
+    sender.rate_bps = static_cast<std::uint64_t>(transport.rate_gbps * 1e9);
+  }
+
   GroupKey key;
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;  ///< with members: they are the ring
@@ -135,31 +163,31 @@ struct ShardConfig {
   transport::SenderConfig sender;
   transport::ReceiverConfig receiver;
   std::uint64_t window_bytes = 0;  ///< the most in flight; 0 = window_packets full
-  transport::CongestionKind congestion = transport::parse_congestion(defaults::kCongestion).value();
-  TimeNs swift_target_ns = defaults::us(defaults::kSwiftTargetUs);  ///< of the controller `swift`
+  transport::CongestionKind congestion{};
+  TimeNs swift_target_ns = 0;  ///< of the controller `swift`
   /// Of the simulator alone: bytes on the wire for each byte of payload held, so that windows and
   /// pacing see long packets that take little memory.
   std::uint32_t payload_scale = 1;
-  /// Unacknowledged data packets; bounds the mbufs held.
-  std::uint32_t window_packets = window_packets_for(0);
-  /// Received and waiting to go on; beyond it chunks spill.
-  std::uint32_t transit_packets = window_packets_for(0);
+  /// Unacknowledged data packets; bounds the mbufs held. "auto" is the largest payload's.
+  std::uint32_t window_packets = 0;
+  /// Received and waiting to go on; beyond it chunks spill. "auto": as the window.
+  std::uint32_t transit_packets = 0;
   /// Sent ahead of the grant, both ways; equal on all ranks.
-  std::uint32_t eager_packets = defaults::kEagerPackets;
+  std::uint32_t eager_packets = 0;
   /// Posted and unfinished; a power of two.
-  std::uint32_t max_active_ops = defaults::kActiveOps;
+  std::uint32_t max_active_ops = 0;
   /// Of all active ops on this lane: room in bitmaps.
-  std::uint32_t max_chunks = defaults::kLaneChunks;
+  std::uint32_t max_chunks = 0;
   std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
                                     ///< L1 between its reduction and its CRC
   /// Chunks that the backend may have at once. One that finishes later than it is asked needs room
   /// for all that the credit lets in, and for own chunks: see pending_entries_wanted().
   std::uint32_t pending_entries = 128;
   /// The largest exchange (collective/shapes/shape_exchange.h), whole KiB; equal on all ranks.
-  std::uint64_t exchange_bytes = defaults::kExchangeKib * 1024;
+  std::uint64_t exchange_bytes = 0;
   /// Payloads carry a CRC, which the receiver checks (transport.integrity = "payload"); equal on
   /// all ranks. Only memory that loses no bit does without.
-  bool payload_crc = defaults::kIntegrity == "payload";
+  bool payload_crc = true;
   /// The largest direct op (collective/shapes/shape_direct.h), all ranks' parts together; equal on
   /// all ranks. 0: there are none, and `peers` is not looked at.
   std::uint64_t direct_bytes = 0;
@@ -172,7 +200,7 @@ struct ShardConfig {
   /// all ranks. 0: there are none. There are none without direct ops, either.
   std::uint64_t gathered_bytes = 0;
   /// Groups of more ranks than so many have gathered ops.
-  std::uint16_t gathered_ranks = defaults::kGatheredRanks;
+  std::uint16_t gathered_ranks = 0;
   /// Memory for such ops that the backend can read and write, of direct_memory_bytes(). nullptr:
   /// the shard makes its own, which only the CPU can.
   std::shared_ptr<std::byte[]> direct_memory;

@@ -80,6 +80,9 @@ std::string to_toml_value(const Key& key, const Field& field) {
   if (const auto* const* signed_field = std::get_if<std::int64_t*>(&field)) {
     return fmt::format("{}", **signed_field);
   }
+  if (const auto* const* small_field = std::get_if<std::uint32_t*>(&field)) {
+    return fmt::format("{}", **small_field);
+  }
   const std::uint64_t value = *std::get<std::uint64_t*>(field);
   if (key.kind == Kind::kMode) return fmt::format("\"{:04o}\"", value);
   if (key.may_be_auto && value == kAuto) return "\"auto\"";

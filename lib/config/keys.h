@@ -38,8 +38,8 @@ struct IpPrefixField {
   std::string* address;
   std::uint64_t* prefix_bits;
 };
-using Field =
-    std::variant<std::string*, bool*, std::uint64_t*, std::int64_t*, double*, IpPrefixField>;
+using Field = std::variant<std::string*, bool*, std::uint32_t*, std::uint64_t*, std::int64_t*,
+                           double*, IpPrefixField>;
 
 struct Key {
   const char* section;

@@ -255,13 +255,10 @@ void Loader::check_required() {
 Result<DaemonConfig> Loader::finish() {
   // Otherwise a value that could not be read would be reported as missing.
   if (mistakes_.empty()) check_required();
-  if (config_.timeouts.silence_ms == kAuto) {
-    const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
-    config_.timeouts.silence_ms = own_cores ? defaults::kSilenceOwnCoresMs : defaults::kSilenceMs;
-  }
-  LimitsSection& limits = config_.limits;
-  if (limits.user_clients == kAuto) limits.user_clients = defaults::user_share(limits.clients);
-  if (limits.user_groups == kAuto) limits.user_groups = defaults::user_share(limits.groups);
+  const bool own_cores = config_.lanes.polling == "busy" && config_.daemon.require_isolated;
+  config_.timeouts.silence_ms = config_.timeouts.silence(own_cores);
+  config_.limits.user_clients = config_.limits.clients_of_user();
+  config_.limits.user_groups = config_.limits.groups_of_user();
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {
       const auto found = origins_.find(conflict.key);

@@ -178,6 +178,10 @@ std::optional<std::string> assign(const Key& key, const Field& field, const Valu
   }
   const auto unsigned_value = static_cast<std::uint64_t>(*whole);
   if (key.kind == Kind::kPowerOfTwo && !std::has_single_bit(unsigned_value)) return wrong;
+  if (auto* const* small = std::get_if<std::uint32_t*>(&field)) {
+    **small = static_cast<std::uint32_t>(unsigned_value);  // the bounds of its key fit
+    return std::nullopt;
+  }
   *std::get<std::uint64_t*>(field) = unsigned_value;
   return std::nullopt;
 }

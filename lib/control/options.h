@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
+#include "base/sections.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
 #include "ipc/shared_memory.h"
@@ -20,25 +20,40 @@ namespace gradwire::control {
 
 /// Bounds on what clients can take. Every one is enforced with an error that names it.
 struct Limits {
-  std::uint32_t clients = defaults::kClients;
-  std::uint32_t clients_per_user = defaults::user_share(defaults::kClients);
-  std::uint64_t bytes_per_client = defaults::kClientMemoryMib << 20;
+  Limits() : Limits(LimitsSection{}, TimeoutsSection{}) {}
+  explicit Limits(const LimitsSection& keys, const TimeoutsSection& timeouts)
+      : clients(static_cast<std::uint32_t>(keys.clients)),
+        clients_per_user(static_cast<std::uint32_t>(keys.clients_of_user())),
+        bytes_per_client(keys.client_memory_mib << 20),
+        bytes_per_user(keys.user_memory_mib << 20),
+        regions_per_client(static_cast<std::uint32_t>(keys.client_regions)),
+        groups_per_client(static_cast<std::uint32_t>(keys.client_groups)),
+        groups(static_cast<std::uint32_t>(keys.groups)),
+        groups_per_user(static_cast<std::uint32_t>(keys.groups_of_user())),
+        formation_default_ns(defaults::ms(timeouts.formation_ms)),
+        leave_grace_ns(defaults::ms(timeouts.leave_grace_ms)),
+        stop_drain_ns(defaults::ms(timeouts.drain_ms)),
+        stop_close_ns(defaults::ms(timeouts.close_ms)) {}
+
+  std::uint32_t clients = 0;
+  std::uint32_t clients_per_user = 0;
+  std::uint64_t bytes_per_client = 0;
   /// Of all clients of a user. 0: three quarters of the host's hugepages, and on a GPU no bound.
   std::uint64_t bytes_per_user = 0;
-  std::uint32_t regions_per_client = defaults::kClientRegions;
-  std::uint32_t groups_per_client = defaults::kClientGroups;
-  std::uint32_t groups = defaults::kGroups;
-  std::uint32_t groups_per_user = defaults::user_share(defaults::kGroups);
+  std::uint32_t regions_per_client = 0;
+  std::uint32_t groups_per_client = 0;
+  std::uint32_t groups = 0;
+  std::uint32_t groups_per_user = 0;
   /// Used if a join names no timeout.
-  TimeNs formation_default_ns = defaults::ms(defaults::kFormationMs);
+  TimeNs formation_default_ns = 0;
   TimeNs formation_max_ns = 3'600'000'000'000;
   /// How long after the first member has left the group is aborted if others have not left, since
   /// an op that they post would wait for a contribution that never comes.
-  TimeNs leave_grace_ns = defaults::ms(defaults::kLeaveGraceMs);
+  TimeNs leave_grace_ns = 0;
   /// After begin_stop(), how long members may take to leave by themselves.
-  TimeNs stop_drain_ns = defaults::ms(defaults::kDrainMs);
+  TimeNs stop_drain_ns = 0;
   /// After the drain, how long the lanes may take to close.
-  TimeNs stop_close_ns = defaults::ms(defaults::kCloseMs);
+  TimeNs stop_close_ns = 0;
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 

@@ -70,9 +70,10 @@ Result<void> Communicator::open() {
   self.features = collective::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
   self.direct_kib = static_cast<std::uint16_t>(config_.shard.direct_bytes >> 10);
-  self.two_step_kib = static_cast<std::uint16_t>(defaults::kTwoStepKib);
-  self.gathered_kib = static_cast<std::uint16_t>(defaults::kGatheredKib);
-  self.gathered_ranks = static_cast<std::uint16_t>(defaults::kGatheredRanks);
+  const TransportSection keys;
+  self.two_step_kib = static_cast<std::uint16_t>(keys.two_step_kib);
+  self.gathered_kib = static_cast<std::uint16_t>(keys.gathered_kib);
+  self.gathered_ranks = static_cast<std::uint16_t>(keys.gathered_ranks);
   self.fold_sources = kMaxRanks;
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());

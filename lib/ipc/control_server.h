@@ -24,9 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
 #include "base/rate_meter.h"
 #include "base/result.h"
+#include "base/sections.h"
 #include "ipc/closers.h"
 #include "ipc/message_sink.h"
 #include "ipc/message_socket.h"
@@ -35,14 +35,23 @@
 namespace gradwire::ipc {
 
 struct ControlServerOptions {
-  std::string path;                     ///< its directory must exist
-  mode_t mode = defaults::kSocketMode;  ///< of the socket: who may write to it may connect
-  std::optional<uid_t> owner;           ///< default: the process's
-  std::optional<gid_t> group;           ///< default: the process's
-  std::size_t max_connections = defaults::kClients;                    ///< limits.clients
-  std::size_t max_of_user = defaults::user_share(defaults::kClients);  ///< limits.user_clients
-  std::size_t reserved_for_root = 0;  ///< above both, for root and the process's own user
-  std::chrono::milliseconds silence{defaults::kOpenMs};  ///< timeouts.open_ms; 0: no bound
+  ControlServerOptions()
+      : ControlServerOptions(DaemonSection{}, LimitsSection{}, TimeoutsSection{}) {}
+  explicit ControlServerOptions(const DaemonSection& daemon, const LimitsSection& limits,
+                                const TimeoutsSection& timeouts)
+      : mode(static_cast<mode_t>(daemon.socket_mode)),
+        max_connections(limits.clients),
+        max_of_user(limits.clients_of_user()),
+        silence(timeouts.open_ms) {}
+
+  std::string path;                      ///< its directory must exist
+  mode_t mode = 0;                       ///< of the socket: who may write to it may connect
+  std::optional<uid_t> owner;            ///< default: the process's
+  std::optional<gid_t> group;            ///< default: the process's
+  std::size_t max_connections = 0;       ///< limits.clients
+  std::size_t max_of_user = 0;           ///< limits.user_clients
+  std::size_t reserved_for_root = 0;     ///< above both, for root and the process's own user
+  std::chrono::milliseconds silence{};   ///< timeouts.open_ms; 0: no bound
   std::size_t max_queued_messages = 64;  ///< per connection, not yet taken by its reader
   /// Of one round; the last message may exceed them. A step is about a microsecond's work.
   std::uint64_t steps_of_user = 4'096;

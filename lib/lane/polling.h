@@ -26,7 +26,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/defaults.h"
+#include "base/sections.h"
 #include "base/types.h"
 
 namespace gradwire::lane {
@@ -35,7 +35,7 @@ enum class PollingMode : std::uint8_t { kBusy, kAdaptive };
 [[nodiscard]] std::optional<PollingMode> parse_polling_mode(std::string_view name) noexcept;
 
 struct PollingConfig {
-  PollingMode mode = parse_polling_mode(defaults::kPolling).value();
+  PollingMode mode = parse_polling_mode(LanesSection{}.polling).value();
   /// How long it spins after the last work while an op is under way: about the cost of a sleep and
   /// its wake-up, so that no wait costs more than twice the possible minimum.
   TimeNs spin_ns = 20'000;

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
 #include "base/fault_settings.h"
 #include "base/result.h"
+#include "base/sections.h"
 #include "base/types.h"
 #include "ipc/unique_fd.h"
 #include "port/driver_table.h"
@@ -33,6 +33,18 @@ struct rte_mbuf;
 namespace gradwire::port {
 
 struct PortConfig {
+  PortConfig() : PortConfig(PortSection{}) {}
+  /// All that needs no address to be parsed.
+  explicit PortConfig(const PortSection& keys)
+      : device(keys.device),
+        rail(keys.rail),
+        mtu(static_cast<std::uint32_t>(keys.mtu)),
+        rate_bps(static_cast<std::uint64_t>(keys.rate_gbps * 1e9)),
+        rx_descriptors(static_cast<std::uint16_t>(keys.rx_descriptors)),
+        tx_descriptors(static_cast<std::uint16_t>(keys.tx_descriptors)) {
+    if (keys.vlan != 0) vlan_id = static_cast<std::uint16_t>(keys.vlan);
+  }
+
   std::string device;  ///< "net_memif0", "eth_af_packet0", "0000:01:00.0"
   wire::IpAddress ip;
   int prefix_bits = 24;
@@ -43,8 +55,8 @@ struct PortConfig {
   std::optional<std::uint16_t> vlan_id;
   std::uint32_t mtu = 0;       ///< bytes of an IP packet; 0 = as large as the port carries
   std::uint64_t rate_bps = 0;  ///< on the wire, over all lanes and groups; 0 = not paced
-  std::uint16_t rx_descriptors = defaults::kRxDescriptors;
-  std::uint16_t tx_descriptors = defaults::kTxDescriptors;
+  std::uint16_t rx_descriptors = 0;
+  std::uint16_t tx_descriptors = 0;
   FaultSettings faults;  ///< from the first frame on; changed by RequestType::kSetFaults
   friend bool operator==(const PortConfig&, const PortConfig&) = default;
 };

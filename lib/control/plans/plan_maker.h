@@ -21,9 +21,15 @@
 namespace gradwire::control {
 
 struct PlanSettings {
+  PlanSettings() : PlanSettings(TransportSection{}) {}
+  explicit PlanSettings(const TransportSection& keys)
+      : source_ports(static_cast<std::uint8_t>(keys.source_ports)),
+        dscp(static_cast<std::uint8_t>(keys.dscp)),
+        ecn(keys.ecn) {}
+
   collective::ShardConfig shard;  ///< the fields that are the same for every group
   std::uint16_t base_udp_port = 0;
-  std::uint8_t source_ports = defaults::kSourcePorts;  ///< from which a lane sends to a rank
+  std::uint8_t source_ports = 0;  ///< from which a lane sends to a rank
   std::uint8_t dscp = 0;
   bool ecn = false;
 };

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
 #include "base/result.h"
+#include "base/sections.h"
 #include "gpu/cuda_device.h"
 #include "reduce/device_memory.h"
 #include "reduce/gpu/executor.h"
@@ -32,10 +32,21 @@ namespace gradwire::reduce {
 enum class Staging : std::uint8_t { kCopy, kMapped, kGpuDirect, kAuto };
 
 struct GpuOptions {
+  GpuOptions() : GpuOptions(GpuSection{}) {}
+  explicit GpuOptions(const GpuSection& keys)
+      : device(keys.device),
+        staging(keys.staging == "mapped"      ? Staging::kMapped
+                : keys.staging == "gpudirect" ? Staging::kGpuDirect
+                : keys.staging == "auto"      ? Staging::kAuto
+                                              : Staging::kCopy),
+        kernel(keys.kernel == "persistent" ? KernelMode::kPersistent : KernelMode::kLaunch),
+        persistent_sms(static_cast<std::uint32_t>(keys.persistent_sms)),
+        client_memory(keys.client_memory == "gpu") {}
+
   std::string device;  ///< gpudev name: "gpu_emu0", "gpu_cuda0", or a PCI address
   Staging staging = Staging::kCopy;
   KernelMode kernel = KernelMode::kLaunch;
-  std::uint32_t persistent_sms = defaults::kPersistentSms;
+  std::uint32_t persistent_sms = 0;
   bool client_memory = false;  ///< clients' gradient memory is made on the GPU
   /// Why ports cannot receive into its memory; empty if they can.
   std::string why_no_gpudirect = "no port receives payloads into GPU memory";

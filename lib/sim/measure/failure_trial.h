@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "base/defaults.h"
 #include "base/types.h"
+#include "collective/shard_config.h"
 
 namespace gradwire::sim {
 
 struct FailureTrialOptions {
   std::uint16_t ranks = 3;
   std::uint64_t seed = 1;
-  TimeNs silence_ns = defaults::ms(defaults::kSilenceMs);
-  TimeNs ping_interval_ns = defaults::ms(defaults::kPingMs);
+  TimeNs silence_ns = collective::ShardTimeouts{}.silence_ns;
+  TimeNs ping_interval_ns = collective::ShardTimeouts{}.ping_interval_ns;
   /// Lanes run on their own cores and are never preempted. Otherwise hosts sleep between polls and
   /// stand still, for up to 20 ms, when the scheduler gives their core to somebody else.
   bool own_cores = false;

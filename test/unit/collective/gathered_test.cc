@@ -269,7 +269,7 @@ TEST_CASE("an idle group costs what its ring neighbors ping, however many ranks 
   constexpr std::uint64_t kSeconds = 10;
   for (const std::uint16_t ranks : {5, 20}) {
     RingOptions options = options_of(ranks);
-    options.shard.timeouts.ping_interval_ns = defaults::ms(defaults::kPingMs);
+    options.shard.timeouts.ping_interval_ns = collective::ShardTimeouts{}.ping_interval_ns;
     RingHarness ring(options);
     REQUIRE(ring.form());
     OpCase op(ranks, 1, {.count = 16, .seed = 1});

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "base/defaults.h"
+#include "base/sections.h"
 
 namespace gradwire::cli {
 namespace {
@@ -46,9 +46,9 @@ TEST_CASE("times that contradict the model are shown and give no costs") {
 
 TEST_CASE("the documented link has the default thresholds") {
   const ShapeThresholds bounds = thresholds_for(kDocumented, 8192);
-  CHECK(bounds.direct_kib == defaults::kDirectKib);
-  CHECK(bounds.two_step_kib == defaults::kTwoStepKib);
-  CHECK(bounds.gathered_kib == defaults::kGatheredKib);
+  CHECK(bounds.direct_kib == TransportSection{}.direct_kib);
+  CHECK(bounds.two_step_kib == TransportSection{}.two_step_kib);
+  CHECK(bounds.gathered_kib == TransportSection{}.gathered_kib);
   // Between 70 and 80, as the page says.
   CHECK(bounds.gathered_ranks >= 70);
   CHECK(bounds.gathered_ranks <= 80);

@@ -56,7 +56,7 @@ TEST_CASE("ports, lanes and faults are the same by configuration and without one
 
 TEST_CASE("the bounds on clients are the same by configuration and without one") {
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
-  CHECK(group_limits(config) == control::Limits{});
+  CHECK(control::Limits(config.limits, config.timeouts) == control::Limits{});
   const auto server = control_server_options(config);
   REQUIRE(server.has_value());
   const ipc::ControlServerOptions alone;
@@ -68,18 +68,20 @@ TEST_CASE("the bounds on clients are the same by configuration and without one")
 }
 
 TEST_CASE("a GPU is the same by configuration and without one") {
-  CHECK(gpu_options(untouched().gpu) == reduce::GpuOptions{});
+  CHECK(reduce::GpuOptions(untouched().gpu) == reduce::GpuOptions{});
 }
 
-/// All that a configuration becomes, as far as settings.h makes it.
+/// All that a configuration becomes, as far as the libraries' structs and settings.h make it.
 auto all_settings(const config::DaemonConfig& config) {
+  const control::PlanSettings plans(config.transport);
   const auto server = control_server_options(config);
   if (!server) FAIL(server.error().message);
   const std::vector<port::XdpPort> xdp = xdp_ports(config);
   return std::tuple(
       shard_config(config, 8192), port_config(config.ports[0], {}), polling_config(config.lanes),
-      group_limits(config), gpu_options(config.gpu), fault_settings(config.faults, config.ports[0]),
-      lane_count(config, 12).value_or(0),
+      control::Limits(config.limits, config.timeouts), reduce::GpuOptions(config.gpu),
+      fault_settings(config.faults, config.ports[0]), lane_count(config, 12).value_or(0),
+      std::tuple(plans.source_ports, plans.dscp, plans.ecn),
       std::tuple(server->mode, server->max_connections, server->max_of_user, server->silence),
       std::tuple(xdp[0].steer, xdp[0].traffic.first_udp_port));
 }
@@ -97,6 +99,9 @@ bool change(const config::Key& key, config::DaemonConfig& config) {
     return true;
   }
   if (std::int64_t* const* const value = std::get_if<std::int64_t*>(&field)) return ++**value, true;
+  if (std::uint32_t* const* const value = std::get_if<std::uint32_t*>(&field)) {
+    return ++**value, true;
+  }
   std::uint64_t* const* const value = std::get_if<std::uint64_t*>(&field);
   if (value == nullptr) return false;
   **value = **value == static_cast<std::uint64_t>(key.max) ? static_cast<std::uint64_t>(key.min)
@@ -106,20 +111,11 @@ bool change(const config::Key& key, config::DaemonConfig& config) {
 }
 
 TEST_CASE("every key reaches the library that it is for") {
-  // Read where the daemon is put together, not by a function of settings.h.
-  const std::vector<std::string> by_daemon = {"daemon.require_isolated",
-                                              "daemon.log_level",
-                                              "daemon.capture",
-                                              "transport.payload_bytes",
-                                              "transport.direct_kib",
-                                              "transport.two_step_kib",
-                                              "transport.two_step_owner",
-                                              "transport.gathered_kib",
-                                              "transport.gathered_ranks",
-                                              "transport.dscp",
-                                              "transport.ecn",
-                                              "transport.source_ports",
-                                              "lanes.nice"};
+  // Read where the daemon is put together.
+  const std::vector<std::string> by_daemon = {
+      "daemon.require_isolated",  "daemon.log_level",       "daemon.capture",
+      "transport.payload_bytes",  "transport.direct_kib",   "transport.two_step_kib",
+      "transport.two_step_owner", "transport.gathered_kib", "lanes.nice"};
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
   const auto before = all_settings(config);
   std::size_t changed = 0;

@@ -117,7 +117,7 @@ TEST_CASE("milliseconds, MiB and Gbit/s become what the libraries count in") {
   CHECK(shard.sender.rate_bps == 2'500'000'000);
   CHECK(shard.eager_packets == 7);
   CHECK(features(config) == (512u << 16 | collective::kTokenFeature | 7));
-  const control::Limits limits = group_limits(config);
+  const control::Limits limits(config.limits, config.timeouts);
   CHECK(limits.bytes_per_client == 3u << 20);
   CHECK(limits.stop_drain_ns == 3'000'000);
 }
@@ -137,18 +137,18 @@ TEST_CASE("with a GPU chunks go in batches, and the shard has room for all that 
   CHECK(shard.pending_entries == 2 * 100 + 100 + 32);
   CHECK(collective::packet_mbufs_needed(shard) >= shard.pending_entries + 2 * 100);
 
-  CHECK(gpu_options(config.gpu).staging == reduce::Staging::kCopy);
-  CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kLaunch);
+  CHECK(reduce::GpuOptions(config.gpu).staging == reduce::Staging::kCopy);
+  CHECK(reduce::GpuOptions(config.gpu).kernel == reduce::KernelMode::kLaunch);
   config.gpu.staging = "mapped";
   config.gpu.kernel = "persistent";
   config.gpu.persistent_sms = 9;
-  CHECK(gpu_options(config.gpu).device == "gpu_emu0");
-  CHECK(gpu_options(config.gpu).staging == reduce::Staging::kMapped);
-  CHECK(gpu_options(config.gpu).kernel == reduce::KernelMode::kPersistent);
-  CHECK(gpu_options(config.gpu).persistent_sms == 9);
-  CHECK_FALSE(gpu_options(config.gpu).client_memory);
+  CHECK(reduce::GpuOptions(config.gpu).device == "gpu_emu0");
+  CHECK(reduce::GpuOptions(config.gpu).staging == reduce::Staging::kMapped);
+  CHECK(reduce::GpuOptions(config.gpu).kernel == reduce::KernelMode::kPersistent);
+  CHECK(reduce::GpuOptions(config.gpu).persistent_sms == 9);
+  CHECK_FALSE(reduce::GpuOptions(config.gpu).client_memory);
   config.gpu.client_memory = "gpu";
-  CHECK(gpu_options(config.gpu).client_memory);
+  CHECK(reduce::GpuOptions(config.gpu).client_memory);
 }
 
 TEST_CASE("the configured controller is the shard's") {

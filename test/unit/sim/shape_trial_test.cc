@@ -2,7 +2,7 @@
 // What ops of each shape take where endpoints' packets cost time: the cost model's words, checked.
 #include <catch2/catch.hpp>
 
-#include "base/defaults.h"
+#include "base/sections.h"
 #include "sim/measure/shape_trial.h"
 
 using namespace gradwire;
@@ -17,9 +17,9 @@ ShapeTrialOptions options_of(std::uint16_t ranks, Collective collective, std::ui
   o.collective = collective;
   o.bytes = bytes;
   o.ops = 2;
-  o.direct_kib = defaults::kDirectKib;
-  o.two_step_kib = defaults::kTwoStepKib * ranks;
-  o.gathered_kib = defaults::kGatheredKib;
+  o.direct_kib = TransportSection{}.direct_kib;
+  o.two_step_kib = TransportSection{}.two_step_kib * ranks;
+  o.gathered_kib = TransportSection{}.gathered_kib;
   return o;
 }
 
