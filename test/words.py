@@ -72,10 +72,58 @@ def c_values():
             for word, number in re.findall(r"\bGW_(\w+) = (\d+)", text("lib/client/gradwire.h"))}
 
 
+def table_of_types(name):
+    """The names in a table of lib/base/types.h."""
+    body = re.search(r"k%sTable =.*?\n\}\);" % name, text("lib/base/types.h"), re.S).group(0)
+    return re.findall(r'\{%s::k\w+, "([\w-]+)"\}' % name, body)
+
+
+def assigned(path, names):
+    """Numbers of constants that Python assigns, several to a line: A, B = 1, 2."""
+    found = {}
+    for left, right in re.findall(r"^([A-Z_, ]+) = ([\d, ]+)$", text(path), re.M):
+        found |= dict(zip(left.split(", "), map(int, right.split(", "))))
+    return {name: found[snake_upper(name)] for name in names if snake_upper(name) in found}
+
+
+def snake_upper(name):
+    return name.replace("-", "_").upper()
+
+
+def collective_pages(collectives, protocol):
+    """As pages(), of collectives. Packets carry those that go in the group's order of ops, an
+    all-reduce as 0; a transfer's packets have numbers of their own."""
+    yield ("collectives", "enum Collective",
+           {w.replace("_", "-"): n
+            for w, n in enumeration("lib/base/types.h", "Collective").items()}, collectives)
+    values = c_values()
+    yield ("collectives", "lib/client/gradwire.h",
+           {w: values.get(w.replace("-", "_")) for w in collectives}, collectives)
+    for path in ("python/gradwire/_native.py", "test/system/hostile/raw_client.py"):
+        yield ("collectives", path, assigned(path, collectives), collectives)
+    refusal = re.sub(r'"\s*"', "", text("lib/command/command_check.cc"))
+    refusal = re.search(r"is unknown; 1 is (.*?)\"", refusal).group(1)
+    yield ("collectives", "the refusal of lib/command/command_check.cc",
+           {w: int(n) for n, w in re.findall(r"(\d+) ([\w-]+)", "1 " + refusal)}, collectives)
+    help_text = re.search(r'"--collective", collective,(.*?)\);',
+                          text("app/gradwire-perf/options.cc"), re.S).group(1)
+    yield ("collectives", "the help of app/gradwire-perf/options.cc",
+           {w: 0 for w in collectives if w in help_text or w in ("send", "recv")},
+           dict.fromkeys(collectives, 0))
+    sent = {"all-reduce": 0} | {w: n for w, n in collectives.items() if 1 < n < 6}
+    yield ("collectives", "the dissector", lua_table("COLLECTIVES"), sent)
+    ordered = sent | {"barrier": collectives["barrier"]}
+    yield ("collectives", "test/peer/wire.py", assigned("test/peer/wire.py", ordered), ordered)
+    listed = re.search(r"collective has 4 bits: (.*?)\)", protocol, re.S).group(1)
+    yield ("collectives", "doc/protocol/ring.md",
+           {w: int(n) for n, w in re.findall(r"(\d+),? ([a-z-]+)", listed)}, ordered)
+
+
 def pages():
     """(what, where, names and values there, names and values that should be there)"""
-    datatypes = {w: i for i, w in enumerate(strings("lib/base/types.cc", "kDataTypeNames"))}
-    redops = {w: i for i, w in enumerate(strings("lib/base/types.cc", "kRedOpNames"))}
+    datatypes = {w: i for i, w in enumerate(table_of_types("DataType"))}
+    redops = {w: i for i, w in enumerate(table_of_types("RedOp"))}
+    collectives = {w: i for i, w in enumerate(table_of_types("Collective"), 1)}
     spaced = {"kPacketTypes": {}, "kAborts": {}}
     for words, path, name in (("kPacketTypes", "lib/wire/packet.h", "PacketType"),
                               ("kAborts", "lib/base/abort_reason.h", "AbortCode")):
@@ -106,6 +154,19 @@ def pages():
                {w: rows.get(w) for w in words}, words)
     table = dict(re.findall(r"\| (\d+) \| (\w+) \|$", protocol, re.M))
     yield ("redops", "doc/protocol", {w: int(n) for n, w in table.items()}, redops)
+    yield ("redops", "test/peer/wire.py",
+           {w: i for i, w in enumerate(strings("test/peer/wire.py", "REDOPS"))}, redops)
+    yield ("datatypes", "test/peer/wire.py",
+           {w: i for i, w in enumerate(re.findall(r'\("(\w+)", \d\)', text("test/peer/wire.py")))},
+           datatypes)
+    yield ("datatypes", "test/reference/reference.py",
+           dict.fromkeys(re.findall(r'^    "(\w+)": np\.dtype', text("test/reference/reference.py"),
+                                    re.M)), dict.fromkeys(datatypes))
+    for what, name, words in (("redops", "_NAMES", redops), ("datatypes", "_OF_TORCH", datatypes)):
+        names = strings("python/gradwire/torch/datatypes.py", name)
+        yield (what, "python/gradwire/torch/datatypes.py", dict.fromkeys(names),
+               dict.fromkeys(words))
+    yield from collective_pages(collectives, protocol)
     drops = set(enumeration("lib/wire/packet.h", "Drop"))
     listed = set(re.findall(r"`(\w+)`", re.search(r"\n## Drop reasons\n(.*?)\n## ", protocol,
                                                    re.S).group(1)))

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <string_view>
+#include <vector>
 
 #include "client/version.h"
 #include "collective/shard_config.h"
@@ -20,6 +22,26 @@ namespace gradwire::perf {
 namespace {
 
 constexpr std::uint32_t kMaxIterations = 10'000'000;
+
+/// The names of all that are in one of the tables of base/types.h.
+std::vector<std::string_view> names_of(const auto& values) {
+  std::vector<std::string_view> names;
+  for (const auto value : values) names.push_back(name_of(value));
+  return names;
+}
+/// Of redops that reduce integers, or do not, and floats.
+std::vector<std::string_view> redops_of(bool integers, bool floats) {
+  std::vector<std::string_view> names;
+  for (const RedOp redop : kRedOps) {
+    if (fits(redop, DataType::kInt32) != integers) continue;
+    if (fits(redop, DataType::kFloat32) == floats) names.push_back(name_of(redop));
+  }
+  return names;
+}
+/// "a, b or c".
+std::string one_of(const std::vector<std::string_view>& names) {
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
 
 template <class Number>
 bool read_number(const std::string& text, Number& number) {
@@ -259,10 +281,12 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.add_option(
       "--root", options.root,
       "Process of a broadcast, reduce, gather or scatter: its rank x members + its member");
-  app.add_option("-d,--datatype", datatype, "fp32 fp64 fp16 bf16 int8 int32 int64 uint8");
-  app.add_option("-o,--op", redop,
-                 "sum avg min max prod; of integers band bor bxor; of floats premul_sum, with a\n"
-                 "factor for each process");
+  app.add_option("-d,--datatype", datatype, fmt::to_string(fmt::join(names_of(kDataTypes), " ")));
+  app.add_option(
+      "-o,--op", redop,
+      fmt::format("{}; of integers {}; of floats {}, with a\nfactor for each process",
+                  fmt::join(redops_of(true, true), " "), fmt::join(redops_of(true, false), " "),
+                  fmt::join(redops_of(false, true), " ")));
   app.add_flag("--check,!--no-check", options.check,
                "Compare every element of one result of each size with the reference");
   app.add_flag("--in-place", options.in_place, "Write the output over the input");
@@ -286,17 +310,13 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   }
   const auto parsed_type = parse_datatype(datatype);
   if (!parsed_type) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--datatype '{}': must be fp32, fp64, fp16, bf16, int8, int32, int64 or uint8",
-                    datatype));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--datatype '{}': must be {}", datatype, one_of(names_of(kDataTypes))));
   }
   const auto parsed_redop = parse_redop(redop);
   if (!parsed_redop) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--op '{}': must be sum, avg, min, max, prod, band, bor, bxor or premul_sum",
-                    redop));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("--op '{}': must be {}", redop, one_of(names_of(kRedOps))));
   }
   const auto parsed_collective =
       collective == "send-recv" ? Collective::kSend : parse_collective(collective);

@@ -18,8 +18,8 @@ namespace {
 using collective::Shape;
 
 constexpr std::array<std::uint64_t, 4> kSizes = {64, 8u << 10, 64u << 10, 1u << 20};
-constexpr std::array kCollectives = {Collective::kAllReduce, Collective::kAllGather,
-                                     Collective::kReduceScatter, Collective::kBarrier};
+constexpr std::array kMeasured = {Collective::kAllReduce, Collective::kAllGather,
+                                  Collective::kReduceScatter, Collective::kBarrier};
 /// Of the simulator: 1,024 hosts that all hold packets of 8,896 bytes take too much memory.
 constexpr std::uint32_t kPayloadOfMany = 1'088;
 
@@ -110,7 +110,7 @@ bool measure_shapes(const Options& options) {
   bool good = true;
   for (const std::uint16_t ranks : {16, 64, 256, 1024}) {
     if (options.ranks != 0 && options.ranks != ranks) continue;
-    for (const Collective collective : kCollectives) {
+    for (const Collective collective : kMeasured) {
       if (!options.collective.empty() && options.collective != name_of(collective)) continue;
       for (const std::uint64_t bytes : kSizes) {
         if (options.bytes != 0 && options.bytes != bytes) continue;

@@ -14,16 +14,9 @@
 
 namespace gradwire {
 
-/// All of them, in no particular order: for what is kept for each.
-inline constexpr std::array kCollectives = {
-    Collective::kAllReduce,     Collective::kReduce, Collective::kBroadcast, Collective::kAllGather,
-    Collective::kReduceScatter, Collective::kGather, Collective::kScatter,   Collective::kAllToAll,
-    Collective::kSend,          Collective::kRecv,   Collective::kBarrier};
 /// Its index in kCollectives.
 [[nodiscard]] constexpr std::size_t index_of(Collective collective) noexcept {
-  std::size_t index = 0;
-  while (index + 1 < kCollectives.size() && kCollectives[index] != collective) ++index;
-  return index;
+  return is_valid(collective) ? static_cast<std::size_t>(collective) - 1 : kCollectives.size() - 1;
 }
 
 /// One op as a process calls it. Parameters that a collective does not have are 0.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The words of doc/architecture.md as types: datatypes, redops, ranks, lanes, keys.
-/// Any thread; nothing here allocates.
+/// The words of doc/architecture.md as types: datatypes, redops, ranks, lanes, keys. Collectives,
+/// datatypes and redops have a table each; names and lists of all come from these, a `switch` by
+/// one of them names each (-Wswitch is an error), and test/words.py compares other languages and
+/// pages. Any thread; nothing here allocates.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,6 +35,47 @@ enum class Collective : std::uint8_t {
   kBarrier = 11,
 };
 
+/// A row of a table: a value and its name in texts.
+template <class T>
+struct Named {
+  T value;
+  std::string_view name;
+};
+/// The values of a table, in its order.
+template <class T, std::size_t kRows>
+[[nodiscard]] constexpr std::array<T, kRows> values_of(
+    const std::array<Named<T>, kRows>& table) noexcept {
+  std::array<T, kRows> values{};
+  for (std::size_t i = 0; i < kRows; ++i) values[i] = table[i].value;
+  return values;
+}
+/// Whether the rows' values are `first` and those after it, so that a value is its row's index.
+template <class T, std::size_t kRows>
+[[nodiscard]] consteval bool counts_from(std::size_t first,
+                                         const std::array<Named<T>, kRows>& table) {
+  for (std::size_t i = 0; i < kRows; ++i) {
+    if (static_cast<std::size_t>(table[i].value) != first + i) return false;
+  }
+  return true;
+}
+
+/// Every collective.
+inline constexpr auto kCollectiveTable = std::to_array<Named<Collective>>({
+    {Collective::kAllReduce, "all-reduce"},
+    {Collective::kReduce, "reduce"},
+    {Collective::kBroadcast, "broadcast"},
+    {Collective::kAllGather, "all-gather"},
+    {Collective::kReduceScatter, "reduce-scatter"},
+    {Collective::kGather, "gather"},
+    {Collective::kScatter, "scatter"},
+    {Collective::kAllToAll, "all-to-all"},
+    {Collective::kSend, "send"},
+    {Collective::kRecv, "recv"},
+    {Collective::kBarrier, "barrier"},
+});
+static_assert(counts_from(1, kCollectiveTable));
+inline constexpr auto kCollectives = values_of(kCollectiveTable);
+
 /// Element type of an op. The values go on the wire and across the C ABI: never renumber.
 enum class DataType : std::uint8_t {
   kFloat32 = 0,
@@ -45,7 +89,19 @@ enum class DataType : std::uint8_t {
   kBytes = 8,  ///< of any size, which the op says; only moved, never reduced
 };
 /// Those that can be reduced: kBytes is not one of them.
-inline constexpr int kDataTypeCount = 8;
+inline constexpr auto kDataTypeTable = std::to_array<Named<DataType>>({
+    {DataType::kFloat32, "fp32"},
+    {DataType::kFloat64, "fp64"},
+    {DataType::kFloat16, "fp16"},
+    {DataType::kBfloat16, "bf16"},
+    {DataType::kInt8, "int8"},
+    {DataType::kInt32, "int32"},
+    {DataType::kInt64, "int64"},
+    {DataType::kUint8, "uint8"},
+});
+static_assert(counts_from(0, kDataTypeTable));
+inline constexpr auto kDataTypes = values_of(kDataTypeTable);
+inline constexpr int kDataTypeCount = static_cast<int>(kDataTypes.size());
 
 /// Reduction of an op. The values go on the wire and across the C ABI: never renumber.
 enum class RedOp : std::uint8_t {
@@ -59,11 +115,25 @@ enum class RedOp : std::uint8_t {
   kBxor = 7,
   kPremulSum = 8,  ///< sum of inputs, each times a factor of its process's own; of floats alone
 };
-inline constexpr int kRedOpCount = 9;
+/// Every redop.
+inline constexpr auto kRedOpTable = std::to_array<Named<RedOp>>({
+    {RedOp::kSum, "sum"},
+    {RedOp::kAvg, "avg"},
+    {RedOp::kMin, "min"},
+    {RedOp::kMax, "max"},
+    {RedOp::kProd, "prod"},
+    {RedOp::kBand, "band"},
+    {RedOp::kBor, "bor"},
+    {RedOp::kBxor, "bxor"},
+    {RedOp::kPremulSum, "premul_sum"},
+});
+static_assert(counts_from(0, kRedOpTable));
+inline constexpr auto kRedOps = values_of(kRedOpTable);
+inline constexpr int kRedOpCount = static_cast<int>(kRedOps.size());
 
 [[nodiscard]] constexpr bool is_valid(Collective collective) noexcept {
   const auto value = static_cast<std::uint8_t>(collective);
-  return value >= 1 && value <= 11;
+  return value >= 1 && value <= kCollectives.size();
 }
 /// Whether it is made of transfers, which pairs of processes count by themselves: it has no place
 /// in the group's order of ops.

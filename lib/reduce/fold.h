@@ -11,7 +11,9 @@
 #error "define GRADWIRE_KERNEL_TARGET before including fold.h"
 #endif
 
+#include <array>
 #include <cstddef>
+#include <utility>
 
 #include "reduce/cpu_kernels.h"
 
@@ -49,6 +51,7 @@ GRADWIRE_KERNEL_TARGET inline __attribute__((always_inline)) typename Ops::Acc c
   } else if constexpr (kOp == RedOp::kBxor) {
     return Ops::bxor(a, b);
   } else {
+    static_assert(kOp == RedOp::kSum || kOp == RedOp::kAvg || kOp == RedOp::kPremulSum);
     return Ops::sum(a, b);
   }
 }
@@ -308,26 +311,25 @@ struct InOrder {
       &fold_in_order<Ops, Tail, kOp == RedOp::kPremulSum ? RedOp::kSum : kOp, kHasWide>;
 };
 
+/// The entry of a redop in a row; it stays nullptr if the row's datatype is not reduced so.
+template <class Functions, bool kHasBits, RedOp kOp>
+constexpr FoldFunction entry_of() noexcept {
+  if constexpr (kOp == RedOp::kAvg) {
+    return Functions::template kOf<RedOp::kSum>;
+  } else if constexpr (kHasBits ? kOp != RedOp::kPremulSum : !is_bitwise(kOp)) {
+    return Functions::template kOf<kOp>;
+  } else {
+    return nullptr;
+  }
+}
 /// A row of a kernel table: `Functions` by redop.
 template <class Functions, bool kHasBits>
 constexpr std::array<FoldFunction, kRedOpCount> row_of() noexcept {
-  std::array<FoldFunction, kRedOpCount> row = {};
-  const auto set = [&row](RedOp redop, FoldFunction function) {
-    row[static_cast<std::size_t>(redop)] = function;
-  };
-  set(RedOp::kSum, Functions::template kOf<RedOp::kSum>);
-  set(RedOp::kAvg, Functions::template kOf<RedOp::kSum>);
-  set(RedOp::kMin, Functions::template kOf<RedOp::kMin>);
-  set(RedOp::kMax, Functions::template kOf<RedOp::kMax>);
-  set(RedOp::kProd, Functions::template kOf<RedOp::kProd>);
-  if constexpr (kHasBits) {
-    set(RedOp::kBand, Functions::template kOf<RedOp::kBand>);
-    set(RedOp::kBor, Functions::template kOf<RedOp::kBor>);
-    set(RedOp::kBxor, Functions::template kOf<RedOp::kBxor>);
-  } else {
-    set(RedOp::kPremulSum, Functions::template kOf<RedOp::kPremulSum>);
+  return []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return std::array<FoldFunction, kRedOpCount>{
+        entry_of<Functions, kHasBits, kRedOps[kIndex]>()...};
   }
-  return row;
+  (std::make_index_sequence<kRedOpCount>{});
 }
 template <class Ops, class Tail, bool kHasBits>
 constexpr auto fold_row() noexcept {

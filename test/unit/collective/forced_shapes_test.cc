@@ -44,9 +44,9 @@ constexpr std::array kShapes = {
                 &collective::ShardCounters::ops_two_step, 1, 2},
     ForcedShape{"gathered", kBytes, 0, kBytes, &collective::ShardCounters::ops_gathered}};
 
-constexpr std::array kCollectives = {Collective::kAllReduce,     Collective::kReduce,
-                                     Collective::kReduceScatter, Collective::kBroadcast,
-                                     Collective::kAllGather,     Collective::kBarrier};
+constexpr std::array kRingCollectives = {Collective::kAllReduce,     Collective::kReduce,
+                                         Collective::kReduceScatter, Collective::kBroadcast,
+                                         Collective::kAllGather,     Collective::kBarrier};
 
 /// In which rank each process is: of odd numbers of ranks uneven and in an order of their own.
 std::vector<std::uint16_t> layout_of(std::uint16_t nranks) {
@@ -82,7 +82,7 @@ void run_all(std::uint16_t nranks, const ForcedShape& shape) {
   const auto processes =
       options.ranks.empty() ? std::uint32_t{nranks} : std::uint32_t(options.ranks.size());
   std::uint64_t op_seq = 0;
-  for (const Collective collective : kCollectives) {
+  for (const Collective collective : kRingCollectives) {
     // None, one, odd, a payload of 4 bytes each and around it, several.
     for (const std::uint64_t count : {0, 1, 7, 63, 64, 65, 300}) {
       if (collective == Collective::kBarrier && count != 0) continue;

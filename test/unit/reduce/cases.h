@@ -22,14 +22,6 @@ inline constexpr std::size_t kGuardBytes = 96;
 inline constexpr std::array kKinds = {
     Kind::kLoad,  Kind::kReduceInPacket, Kind::kReduceAndStore, Kind::kReduceToOutput,
     Kind::kStore, Kind::kLoadFromOutput, Kind::kLocal};
-inline constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg,  RedOp::kMin,
-                                       RedOp::kMax, RedOp::kProd, RedOp::kBand,
-                                       RedOp::kBor, RedOp::kBxor, RedOp::kPremulSum};
-static_assert(kRedOps.size() == kRedOpCount);
-inline constexpr std::array kDataTypes = {
-    DataType::kFloat32, DataType::kFloat64, DataType::kFloat16, DataType::kBfloat16,
-    DataType::kInt8,    DataType::kInt32,   DataType::kInt64,   DataType::kUint8};
-
 /// Of a premul-sum, by the place of an input; one of them overflows fp16.
 [[nodiscard]] inline std::vector<double> factors_of(RedOp redop, std::size_t first,
                                                     std::size_t count) {

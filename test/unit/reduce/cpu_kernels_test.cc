@@ -50,11 +50,6 @@ Bytes fold(const Kernels& kernels, DataType type, RedOp redop, const std::vector
   return result;
 }
 
-constexpr std::array kRedOps = {RedOp::kSum, RedOp::kAvg,  RedOp::kMin,
-                                RedOp::kMax, RedOp::kProd, RedOp::kBand,
-                                RedOp::kBor, RedOp::kBxor, RedOp::kPremulSum};
-static_assert(kRedOps.size() == kRedOpCount);
-
 /// Every 16-bit pattern, first as it is and then joined with each of some partners.
 void check_all_patterns(DataType type) {
   const std::array<std::uint16_t, 14> partners = {0x0000, 0x8000, 0x0001, 0x8001, 0x03ff,

@@ -20,7 +20,7 @@ using gradwire::test::expected_fold;
 using gradwire::test::load_element;
 using gradwire::test::store_element;
 
-constexpr std::array kRedOps = {RedOp::kSum, RedOp::kMin, RedOp::kMax, RedOp::kProd};
+constexpr std::array kPlainRedOps = {RedOp::kSum, RedOp::kMin, RedOp::kMax, RedOp::kProd};
 
 void run(const Batch& batch) {
   for (std::uint32_t tile = 0; tile < batch.tile_count; ++tile) {
@@ -65,7 +65,7 @@ TEST_CASE("every fp16 and bf16 pattern folds with its partners to the reference'
     for (std::size_t i = 0; i < 65536; ++i) store_element(patterns.data(), i, 2, i);
     for (const std::uint16_t partner : partners) {
       for (std::size_t i = 0; i < 65536; ++i) store_element(other.data(), i, 2, partner);
-      for (const RedOp redop : kRedOps) {
+      for (const RedOp redop : kPlainRedOps) {
         for (const std::uint32_t divisor : {1u, 3u}) {
           if (divisor != 1 && redop != RedOp::kSum) continue;
           run(fold_batch(type, redop, divisor, 65536, {patterns.data(), other.data()},
