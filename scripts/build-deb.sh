@@ -32,7 +32,7 @@ output=$(realpath -m "${output:-$folder}")
 
 if ((setup)); then
   need_root
-  need_debian_12
+  need_debian
   install_packages build deb
   fetch_dpdk_headers
 fi

@@ -103,7 +103,7 @@ check_arguments
 
 need_root
 if ((setup)); then
-  need_debian_12
+  need_debian
   install_packages build run train plot compare
   reserve_hugepages "$hugepages_wanted"
   mount_hugetlbfs

@@ -79,7 +79,7 @@ tolerance=1e-4
 
 need_root
 if ((setup)); then
-  need_debian_12
+  need_debian
   install_packages build run train plot
   fetch_dpdk_headers
   reserve_hugepages $((ranks * 128 + world * 32))
@@ -106,6 +106,8 @@ train() {
   local -A pids=()
   export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$world OMP_NUM_THREADS=1
   export GLOO_SOCKET_IFNAME=lo
+  # Debian 13's torch 2.6 asks its store for libuv, which it was built without.
+  export USE_LIBUV=0
   MASTER_PORT=$(free_tcp_port)
   for ((rank = 0; rank < world; rank++)); do
     RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) \

@@ -56,7 +56,7 @@ commit=$(git -C "$repo_root" rev-parse "$commit^{commit}") || die "there is no c
 
 need_root
 if ((setup)); then
-  need_debian_12
+  need_debian
   install_packages build run train check observe
   fetch_dpdk_headers
   reserve_hugepages "$test_hugepages"

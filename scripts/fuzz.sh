@@ -8,7 +8,7 @@ usage() {
   cat <<TEXT
 scripts/fuzz.sh [--seconds S] [--seed N] [--targets LIST] [--jobs N] [--keep]
 
-Builds the targets of test/fuzz with clang 14, libFuzzer, AddressSanitizer and
+Builds the targets of test/fuzz with clang, libFuzzer, AddressSanitizer and
 UndefinedBehaviorSanitizer, and runs each for S seconds, starting from the inputs in
 test/fuzz/corpus. If an input crashes a target, it is kept in FOLDER/findings, and the command that
 runs it again is printed.
@@ -60,12 +60,12 @@ done
 
 if ((setup)); then
   need_root
-  need_debian_12
+  need_debian
   install_packages build run ci
   fetch_dpdk_headers
 fi
 build_targets=(fuzz)
-build_tree "$folder" clang-14 --buildtype debugoptimized -Db_sanitize=address,undefined \
+build_tree "$folder" clang --buildtype debugoptimized -Db_sanitize=address,undefined \
   -Db_lundef=false -Dtests=true -Dfuzzing=true -Dcuda=disabled
 GRADWIRE_SANITIZE=address,undefined
 . "$repo_root/scripts/lib/sanitizers.sh"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Sets a Debian 12 up, builds gradwire and runs its tests. The last line sums up the results.
+# Sets a Debian up, builds gradwire and runs its tests. The last line sums up the results.
 . "$(dirname "$0")/lib/setup.sh"
 . "$repo_root/scripts/lib/last_run.sh"
 
@@ -12,7 +12,7 @@ Installs what is missing, reserves hugepages, builds, and runs the tests of the 
 fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per target), system
 (daemons, one shell story per file). Restores hugepages and mounts at the end. Run it as root.
 
-  --clang           build with clang 14 instead of gcc 12
+  --clang           build with clang instead of gcc
   --sanitize KINDS  build with sanitizers: address,undefined or thread. thread covers the unit tests
                     of lib/ipc: both ends of the command queue and of the control socket. It cannot
                     check code on DPDK's threads and rings, because DPDK is not instrumented
@@ -46,7 +46,7 @@ build_only=0
 while (($# > 0)); do
   case $1 in
     --build-only) build_only=1 ;;
-    --clang) compiler=clang-14 ;;
+    --clang) compiler=clang ;;
     --sanitize) sanitize=${2:?--sanitize needs a value} && shift ;;
     --lean) lean=true ;;
     --suites) suites=${2:?--suites needs a value} && shift ;;
@@ -73,7 +73,7 @@ fi
 
 need_root
 if ((setup)); then
-  need_debian_12
+  need_debian
   sets=(build run train check)
   # Stories that watch daemons from outside, and that compare with other programs.
   [[ ,$suites, != *,system,* ]] || sets+=(observe)
@@ -152,7 +152,7 @@ if [[ $sanitize == thread ]]; then
   last_run_write thread "suite fast of lib/ipc"
 elif [[ $sanitize == address,undefined && $lean == false && ,$suites, == *,system,* ]]; then
   last_run_write stories "$compiler, suite system with sanitizers"
-elif [[ $compiler == clang-14 && $sanitize == none && ,$suites, == *,fast,* ]]; then
+elif [[ $compiler == clang && $sanitize == none && ,$suites, == *,fast,* ]]; then
   last_run_write alone "suite fast by clang"
 elif [[ $compiler == gcc && $sanitize == none ]]; then
   for suite in long ptx large torch; do

@@ -59,7 +59,7 @@ vm_cannot() {
 
 ((EUID == 0)) || vm_cannot "making a root for the guest needs root"
 if ((setup)); then
-  need_debian_12
+  need_debian
   install_packages vm
 fi
 for program in qemu-system-x86_64 debootstrap cpio depmod strip; do

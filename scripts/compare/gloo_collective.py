@@ -128,6 +128,8 @@ def main():
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    # Debian 13's torch 2.6 asks for libuv, which it was built without.
+    os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(
         "gloo", init_method=f"tcp://{arguments.master}", rank=arguments.rank,
         world_size=arguments.nranks, timeout=timedelta(seconds=60),

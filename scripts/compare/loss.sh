@@ -117,7 +117,8 @@ row_embedded() {
 namespaces=("gwl$$a" "gwl$$b")
 namespaces_up() {
   local i loss
-  command -v clang-14 >/dev/null || die "no clang-14, which compiles the BPF program."
+  local clang
+  clang=$(clang_name) # compiles the BPF program
   for i in 0 1; do
     ip netns add "${namespaces[i]}" || die "this kernel or container has no network namespaces."
     on_exit ip netns del "${namespaces[i]}"
@@ -130,7 +131,7 @@ namespaces_up() {
     tc -n "${namespaces[i]}" qdisc add dev gwl$i clsact
   done
   for loss in $losses; do
-    clang-14 -O2 -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
+    "$clang" -O2 -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
       -DDROP="$(awk -v p="$loss" 'BEGIN {printf "%.0fu", p * 4294967296}')" \
       -c "$repo_root/scripts/compare/loss.bpf.c" -o "$run_dir/loss-$loss.o"
   done

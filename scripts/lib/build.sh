@@ -2,19 +2,29 @@
 # shellcheck shell=bash
 # Building with Meson and Ninja.
 
+# clang_name: how this release calls the clang that the tree is built with: Debian 12's, if it is
+# there, else the release's own.
+clang_name() {
+  local name
+  for name in clang-14 clang; do
+    ! command -v "$name" >/dev/null || { echo "$name" && return; }
+  done
+  die "there is neither clang-14 nor clang: apt-get install clang"
+}
+
 # build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything, or
 # the targets that the array build_targets names, or what the tests of the suites need that
-# build_suites names, with commas between them. COMPILER is gcc or clang-14.
+# build_suites names, with commas between them. COMPILER is gcc or clang.
 build_targets=()
 build_suites=
 build_tree() {
   local folder=$1 compiler=$2
   shift 2
-  local cxx launcher=''
+  local cc cxx launcher=''
   case $compiler in
-    gcc) cxx=g++ ;;
-    clang-14) cxx=clang++-14 ;;
-    *) die "unknown compiler '$compiler': gcc or clang-14." ;;
+    gcc) cc=gcc cxx=g++ ;;
+    clang) cc=$(clang_name) && cxx=${cc/clang/clang++} ;;
+    *) die "unknown compiler '$compiler': gcc or clang." ;;
   esac
   command -v ccache >/dev/null && launcher='ccache '
   local log=$folder/scripts-build.log
@@ -35,7 +45,7 @@ build_tree() {
       build_failed "$log" "meson configure"
   else
     step "build: setting up $folder ($compiler $*)"
-    CC="$launcher$compiler" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
+    CC="$launcher$cc" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
       meson setup "$folder" "$repo_root" "$@" || build_failed "$log" "meson setup"
   fi
   local command=(meson compile -C "$folder" "${build_targets[@]}")

@@ -10,15 +10,29 @@ need_root() {
     "Run it as: sudo $0"
 }
 
-need_debian_12() {
-  local id='' version=''
-  if [[ -r /etc/os-release ]]; then
-    id=$(. /etc/os-release && printf '%s' "${ID:-}")
-    version=$(. /etc/os-release && printf '%s' "${VERSION_ID:-}")
-  fi
-  [[ $id == debian && $version == 12 ]] ||
-    die "this script is for Debian 12, and /etc/os-release says '${id:-nothing} ${version}'." \
-      "Elsewhere, install what scripts/packages.debian names and build with Meson by hand."
+# need_debian: the packages have Debian's names. Which release it is shows by the packages that it
+# has; README says which ones were tried.
+need_debian() {
+  local system
+  system=$(. /etc/os-release 2>/dev/null && printf '%s' "${PRETTY_NAME:-}") || true
+  command -v apt-get dpkg-query apt-cache | awk 'END {exit NR != 3}' ||
+    die "this script installs packages by apt-get, which '${system:-this system}' does not have." \
+      "Install what scripts/packages.debian names and build with Meson by hand."
+  system=$(. /etc/os-release && printf '%s %s' "${ID:-}" "${VERSION_ID:-}")
+  case $system in
+    'debian 12' | 'debian 13') ;;
+    *) note "warning: this is not Debian 12 or 13, and nobody has tried '$system'" ;;
+  esac
+}
+
+# debian_codename: of the release that this machine runs.
+debian_codename() { (. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}"); }
+
+# dpdk_abi: the number in the names of DPDK's library packages, as in librte-eal23; nothing if no
+# such package is installed.
+dpdk_abi() {
+  { dpkg-query -W -f '${db:Status-Status} ${Package}\n' 'librte-eal[0-9]*' 2>/dev/null || true; } |
+    sed -n 's/^installed librte-eal//p' | sort -n | tail -n 1
 }
 
 # packages_of SET...: the names in these sets, a name a line.

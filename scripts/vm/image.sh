@@ -12,39 +12,50 @@ vm_module_folders=(drivers/net/ethernet/intel/e1000e drivers/net/virtio_net.ko
   net/ipv6/ip6_udp_tunnel.ko crypto/crc32_generic.ko arch/x86/crypto/crc32-pclmul.ko)
 # apt-get's names: what dpdk-devbind.py, setup-host.sh and the stories run, and drivers, which no
 # program names.
+vm_abi=$(dpdk_abi)
 vm_packages=(kmod iproute2 iputils-ping ethtool pciutils procps numactl python3-minimal dpdk
   python3-numpy systemd systemd-sysv udev adduser ibverbs-providers bpftrace
-  librte-net-e1000-23 librte-net-virtio23 librte-bus-pci23 librte-bus-vdev23
-  librte-mempool-ring23 librte-mempool-stack23)
+  "librte-net-e1000-$vm_abi" "librte-net-virtio$vm_abi" "librte-bus-pci$vm_abi"
+  "librte-bus-vdev$vm_abi" "librte-mempool-ring$vm_abi" "librte-mempool-stack$vm_abi")
 vm_programs=(gradwired gradwire gradwire-perf)
 
 # vm_archive: where this machine takes Debian from.
 vm_archive() {
   apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk '$2 == "bookworm" && $3 == "main" {print $1; exit}'
+    awk -v release="$(debian_codename)" '$2 == release && $3 == "main" {print $1; exit}'
 }
 
-# vm_base_root FOLDER: Debian's smallest root, by debootstrap; kept as an archive.
+# vm_base_root FOLDER [RELEASE]: Debian's smallest root, by debootstrap; kept as an archive. The
+# release is this machine's own unless another is named, as in trixie.
 vm_base_root() {
-  local into=$1 kept=$vm_folder/base.tar
-  [[ -s $kept ]] || vm_base_archive "$kept"
+  local into=$1 own release kept
+  own=$(debian_codename)
+  release=${2:-$own}
+  kept=$vm_folder/base-$release.tar
+  [[ -s $kept ]] || vm_base_archive "$kept" "$release"
   mkdir -p "$into"
   tar -C "$into" -xf "$kept"
-  # The machine's own sources: its proxies and keys too.
+  # The machine's own sources: its proxies and keys too. Others than Debian's may have nothing for
+  # another release.
   rm -f "$into/etc/apt/sources.list"
   cp -a /etc/apt/. "$into/etc/apt/"
+  if [[ $release != "$own" ]]; then
+    rm -rf "$into/etc/apt/sources.list.d"
+    printf 'deb %s %s main\n' "$(vm_archive)" "$release" >"$into/etc/apt/sources.list"
+  fi
   cp -L /etc/resolv.conf "$into/etc/" 2>/dev/null || true
 }
 
-# vm_base_archive FILE: debootstrap takes no path with a space, so it works in a temporary folder,
-# which goes also if it fails.
+# vm_base_archive FILE RELEASE: debootstrap takes no path with a space, so it works in a temporary
+# folder, which goes also if it fails. Its script for any release since 2020 is the same, so that a
+# release which it does not know by name is made too.
 vm_base_archive() {
-  local kept=$1 made log=$vm_folder/debootstrap.log status=0
+  local kept=$1 release=$2 made log=$vm_folder/debootstrap.log status=0
   made=$(mktemp -d /var/tmp/gradwire-root-XXXXXX)
   on_exit rm -rf --one-file-system "$made"
-  step "a root of Debian 12, by debootstrap"
-  with_progress 30 "$log" debootstrap debootstrap --variant=minbase bookworm "$made" \
-    "$(vm_archive)" || status=$?
+  step "a root of Debian's $release, by debootstrap"
+  with_progress 30 "$log" debootstrap debootstrap --variant=minbase "$release" "$made" \
+    "$(vm_archive)" /usr/share/debootstrap/scripts/sid || status=$?
   if ((status == 0)); then
     chmod 755 "$made" # the root's own "/", which mktemp closes to others
     tar -C "$made" -cf "$kept.part" .
@@ -96,9 +107,11 @@ vm_kernel() {
     vm_cannot "the kernel $name does not come: $(tail -n 1 "$folder/log")"
   dpkg -x "$folder/$name"*.deb "$folder/unpacked"
   cp "$folder"/unpacked/boot/vmlinuz-* "$folder/vmlinuz"
-  from=$(echo "$folder"/unpacked/lib/modules/*)
+  # Debian 13 has them below usr/, and compressed.
+  for from in "$folder"/unpacked/{,usr/}lib/modules/*; do [[ ! -d $from ]] || break; done
   version=$(basename "$from")
   for item in "${vm_module_folders[@]}"; do
+    [[ ! -e $from/kernel/$item.xz ]] || item=$item.xz
     [[ -e $from/kernel/$item ]] || continue
     mkdir -p "$vm_folder/root/lib/modules/$version/kernel/$(dirname "$item")"
     cp -r "$from/kernel/$item" "$vm_folder/root/lib/modules/$version/kernel/$(dirname "$item")/"

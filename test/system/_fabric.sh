@@ -122,7 +122,7 @@ fabric_lose() {
   ip netns exec "$1" ip link set dev "$2" xdpgeneric off
   (($3 > 0)) || return 0
   object=$run_dir/lose-$3-${4:-all}.o
-  [[ -e $object ]] || clang-14 -O2 -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
+  [[ -e $object ]] || "$(clang_name)" -O2 -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
     -DPER_THOUSAND="$3" -DONLY_ARP=$([[ ${4:-all} == arp ]] && echo 1 || echo 0) \
     -c "$repo_root/test/system/lose.bpf.c" -o "$object"
   ip netns exec "$1" ip link set dev "$2" xdpgeneric obj "$object" sec xdp 2>"$run_dir/lose.err" ||

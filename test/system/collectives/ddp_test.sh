@@ -8,6 +8,7 @@
   skip "there is no PyTorch with torch.distributed"
 [[ -d /usr/share/common-licenses ]] || skip "there are no texts in /usr/share/common-licenses"
 export PYTHONPATH=$PYTHONPATH:$repo_root/scripts/demo GLOO_SOCKET_IFNAME=lo
+export USE_LIBUV=0 # Debian 13's torch 2.6 asks for it, and was built without
 
 # train BACKEND WORLD MEMBERS: one job, its results in $run_dir/job
 train() {

@@ -14,9 +14,12 @@ readelf -n "$gradwired" 2>/dev/null | grep -q 'Provider: gradwire' ||
 timeout 20 bpftrace -e 'BEGIN { exit(); }' >"$run_dir/try" 2>&1 ||
   skip "bpftrace does not work on this kernel: $(tail -n 1 "$run_dir/try")"
 
+# 0.17 calls it -d, later versions --dry-run, besides a -d of another kind.
+dry_run=-d
+! bpftrace --help 2>&1 | grep -q -e --dry-run || dry_run=--dry-run
 rdma_steps_fit() {
-  bpftrace -d "$repo_root/scripts/bpf/rdma-steps.bt" "$gradwire_perf" >"$run_dir/rdma-steps" 2>&1 &&
-    ! grep WARNING "$run_dir/rdma-steps"
+  bpftrace "$dry_run" "$repo_root/scripts/bpf/rdma-steps.bt" "$gradwire_perf" \
+    >"$run_dir/rdma-steps" 2>&1 && ! grep WARNING "$run_dir/rdma-steps"
 }
 expect "rdma-steps.bt fits the probes of the bench" rdma_steps_fit
 
