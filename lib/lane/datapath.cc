@@ -5,12 +5,12 @@
 #include <rte_errno.h>
 #include <rte_mbuf.h>
 #include <rte_ring.h>
-#include <rte_ring_elem.h>
 #include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "command/create_ring.h"
 #include "port/memif/unmap_guard.h"
 
 namespace gradwire::lane {
@@ -159,8 +159,7 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
 
 Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t element, unsigned count,
                                       unsigned flags) {
-  rte_ring* ring = rte_ring_create_elem(name.c_str(), static_cast<unsigned>(element), count,
-                                        SOCKET_ID_ANY, flags);
+  rte_ring* ring = command::create_ring(name, element, count, flags);
   if (ring == nullptr) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("ring {} of {} elements of {} bytes could not be allocated: {}", name,

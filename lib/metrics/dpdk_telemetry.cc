@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <rte_errno.h>
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +21,14 @@ constexpr std::chrono::milliseconds kTelemetryPatience{2000};
 /// DPDK's callbacks have no argument for an object.
 std::shared_ptr<StatusBoard> the_board;
 
+int add_whole(rte_tel_data* data, const char* name, std::uint64_t value) {
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+  return rte_tel_data_add_dict_uint(data, name, value);
+#else
+  return rte_tel_data_add_dict_u64(data, name, value);
+#endif
+}
+
 int give(const Answer& answer, rte_tel_data* data) {
   if (!answer.valid) return -EINVAL;
   if (answer.dict.empty()) {
@@ -32,7 +41,7 @@ int give(const Answer& answer, rte_tel_data* data) {
     // What does not fit (256 values, texts of 127 bytes) is left out; the control socket shows
     // everything.
     if (const auto* whole = std::get_if<std::uint64_t>(&value)) {
-      rte_tel_data_add_dict_u64(data, name.c_str(), *whole);
+      add_whole(data, name.c_str(), *whole);
     } else {
       const std::string text = std::get<std::string>(value).substr(0, RTE_TEL_MAX_STRING_LEN - 1);
       rte_tel_data_add_dict_string(data, name.c_str(), text.c_str());

@@ -5,7 +5,6 @@
 // are done with it; the command lane must answer every request exactly once.
 //
 // The input is a list of actions, a byte each and then their fields.
-#include <rte_ring.h>
 #include <rte_ring_elem.h>
 
 #include <array>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "command/command_lane.h"
+#include "command/create_ring.h"
 #include "fuzz/eal.h"
 #include "fuzz/hostile_commands.h"
 #include "fuzz/input.h"
@@ -376,12 +376,10 @@ class Run {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   start_eal();
   for (std::uint8_t lane = 0; lane < kLanes; ++lane) {
-    op_rings[lane] =
-        rte_ring_create_elem(("fuzz_ops" + std::to_string(lane)).c_str(), sizeof(LaneOps), 8,
-                             SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-    transfer_rings[lane] =
-        rte_ring_create_elem(("fuzz_transfers" + std::to_string(lane)).c_str(),
-                             sizeof(LaneTransfer), 8, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+    op_rings[lane] = create_ring("fuzz_ops" + std::to_string(lane), sizeof(LaneOps), 8,
+                                 RING_F_SP_ENQ | RING_F_SC_DEQ);
+    transfer_rings[lane] = create_ring("fuzz_transfers" + std::to_string(lane),
+                                       sizeof(LaneTransfer), 8, RING_F_SP_ENQ | RING_F_SC_DEQ);
     FUZZ_CHECK(op_rings[lane] != nullptr && transfer_rings[lane] != nullptr);
   }
   return 0;

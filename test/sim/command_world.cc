@@ -9,6 +9,7 @@
 
 #include "base/require.h"
 #include "collective/shapes/shape.h"
+#include "command/create_ring.h"
 
 namespace gradwire::sim {
 namespace {
@@ -25,8 +26,7 @@ bool contains(const std::byte* base, std::uint64_t bytes, const std::byte* addre
 
 rte_ring* make_ring(const std::string& name, std::size_t element) {
   rte_ring* const ring =
-      rte_ring_create_elem(name.c_str(), static_cast<unsigned>(element), kRingEntries,
-                           SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+      command::create_ring(name, element, kRingEntries, RING_F_SP_ENQ | RING_F_SC_DEQ);
   require(ring != nullptr, "a lane's ring can be made");
   return ring;
 }

@@ -14,6 +14,7 @@
 //
 // transport_script FILE: exit status 0 if all was so; else the line that was not.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -282,8 +282,8 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
   const std::vector<ipc::RankInfo>& table = join.table;
   auto layout = layout_of(join);
   if (!layout) return tl::unexpected(layout.error());
-  Agreement agreement = {UINT32_MAX, static_cast<std::uint8_t>(kMaxLanes), own.features,
-                         std::move(*layout)};
+  std::uint32_t payload_bytes = UINT32_MAX;
+  auto lanes = static_cast<std::uint8_t>(kMaxLanes);
   for (std::size_t rank = 0; rank < table.size(); ++rank) {
     if (auto ok = check_entry(rank, table[rank]); !ok) return tl::unexpected(ok.error());
     if (table[rank].features != table[0].features) {
@@ -292,8 +292,8 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
                               collective::features_difference(rank, table[rank].features, 0,
                                                               table[0].features)));
     }
-    agreement.payload_bytes = std::min(agreement.payload_bytes, table[rank].max_payload_bytes);
-    agreement.lanes = std::min(agreement.lanes, static_cast<std::uint8_t>(table[rank].lanes));
+    payload_bytes = std::min(payload_bytes, table[rank].max_payload_bytes);
+    lanes = std::min(lanes, static_cast<std::uint8_t>(table[rank].lanes));
   }
   if (const auto both = same_daemon(table)) {
     return bad(
@@ -302,8 +302,7 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
                     both->first, both->second, table[both->second].incarnation));
   }
   if (auto ok = check_own(join, own); !ok) return tl::unexpected(ok.error());
-  agreement.payload_bytes = agreement.payload_bytes / 64 * 64;
-  return agreement;
+  return Agreement{payload_bytes / 64 * 64, lanes, own.features, std::move(*layout)};
 }
 
 std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A scenario in words.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "sim/seeds/scenario.h"
 #include "sim/units.h"

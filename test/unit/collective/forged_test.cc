@@ -3,6 +3,7 @@
 // it sends packets of every type, in each state of the group, to every rank. They must go the same
 // way to the last counter, but for the drops.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <catch2/catch.hpp>

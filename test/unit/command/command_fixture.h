@@ -4,7 +4,6 @@
 #pragma once
 
 #include <rte_ring.h>
-#include <rte_ring_elem.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "command/command_lane.h"
+#include "command/create_ring.h"
 #include "ipc/command_queue.h"
 
 namespace gradwire::command {
@@ -67,12 +67,10 @@ struct CommandFixture {
       LaneRings rings;
       rings.bell = bells.back().get();
       const std::string name = "ops" + std::to_string(instance) + "_" + std::to_string(i);
-      rings.ops = rte_ring_create_elem(name.c_str(), sizeof(LaneOps), ring_entries, SOCKET_ID_ANY,
-                                       RING_F_SP_ENQ | RING_F_SC_DEQ);
+      rings.ops = create_ring(name, sizeof(LaneOps), ring_entries, RING_F_SP_ENQ | RING_F_SC_DEQ);
       REQUIRE(rings.ops != nullptr);
-      rings.transfers =
-          rte_ring_create_elem(("trans" + name).c_str(), sizeof(LaneTransfer), ring_entries,
-                               SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+      rings.transfers = create_ring("trans" + name, sizeof(LaneTransfer), ring_entries,
+                                    RING_F_SP_ENQ | RING_F_SC_DEQ);
       REQUIRE(rings.transfers != nullptr);
       lanes.push_back(rings);
     }
