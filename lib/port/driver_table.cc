@@ -8,7 +8,8 @@ namespace gradwire::port {
 namespace {
 
 // Facts of DPDK 22.11.11, each read in the driver and, but for the physical row, seen by
-// test/unit/port, test/unit/lane or test/system.
+// test/unit/port, test/unit/lane or test/system. They were read again in 24.11.6, and the tests run
+// with 24.11.8: what differs there is said.
 constexpr std::array<DriverRow, 6> kRows = {{
     // Frames are copied into and out of a shared region, so a received mbuf is always fresh and a
     // sent one is free when tx_burst returns. A frame above `bsize` would be spread over several
@@ -16,6 +17,11 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // tx_burst takes nothing while no peer is connected. Queue i is paired with the peer's, if the
     // peer has it. The driver has no rx interrupt call and masks the rings' interrupts; they are
     // unmasked without it (memif_queues.h).
+    // 24.11: rx_burst takes 32 mbufs at once or receives nothing, and gives back what it does not
+    // need. It copies a frame into one mbuf, whatever the frame's length: a peer whose `bsize` is
+    // larger and that sends such a frame writes behind the mbuf. A frame of several segments may
+    // take a slot for each, and before 24.11.5 the marks of such frames stayed on their slots, so
+    // that later frames were glued together. Frames of gradwire are one segment on this driver.
     {.driver = "net_memif",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -40,6 +46,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // itself, but the length of the whole frame: chained and attached mbufs go out as garbage. The
     // fill ring takes 2,048 mbufs. There is no rx interrupt call, but a lane can sleep on the
     // socket (wake_socket.h). tx_burst repeats the kick while the kernel says EAGAIN.
+    // 24.11: attached mbufs are copied, and the mempool must be one piece of virtual memory.
     {.driver = "net_af_xdp",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -63,7 +70,7 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // is full, tx_burst calls poll() without a bound: bursts are short, so that the ring is never
     // filled by one round. An oversized frame is dropped without a word. Received VLAN tags are put
     // back by the driver. `framesz` has to divide `blocksz`. A lane can sleep on the socket, as
-    // with net_af_xdp.
+    // with net_af_xdp. 24.11: the link is that of the interface, no longer always up.
     {.driver = "net_af_packet",
      .rx_exclusive = true,
      .rx_interrupts = false,
@@ -168,7 +175,7 @@ constexpr DriverRow kPhysical = {
 
 // Like any other NIC; besides, it can access any memory registered with it, including GPU memory
 // (by nvidia-peermem or dma-buf). This comes from reading the driver of DPDK 22.11; it has not been
-// run.
+// run. Nor has it been read again in 24.11.
 constexpr DriverRow kMlx5 = [] {
   DriverRow row = kPhysical;
   row.driver = "mlx5_pci";
@@ -180,7 +187,9 @@ constexpr DriverRow kMlx5 = [] {
 // The clouds' NICs, from the drivers of DPDK 22.11.11 and their guides
 // (doc.dpdk.org/guides-22.11/nics/ena.html, gve.html and netvsc.html). None of them has been run.
 // No driver of the three has a flow API (flow_ops_get), so none can bring a UDP port to a queue:
-// they support one lane.
+// they support one lane. That is so in 24.11 too, where ENA is as before. What is said of the other
+// two is of 22.11: the driver of gve knows the format DQO_RDA besides, and that of netvsc tells the
+// host its MTU. Until somebody runs them, the rows stay at what the older driver can do.
 
 // "Jumbo frames up to 9K", "MTU configuration", "Rx interrupts" (with vfio-pci; igb_uio has none,
 // and then configuring them fails and the lane polls).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What each ethdev driver really supports, as observed with DPDK 22.11, whatever its capability
-/// flags say. A driver that is not listed is treated as a physical NIC. Any thread; only
+/// What each ethdev driver really supports, as observed with DPDK 22.11 and 24.11, whatever its
+/// capability flags say. A driver that is not listed is treated as a physical NIC. Any thread; only
 /// frame_limits() allocates (its error text).
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Drivers handle asynchronous events on the EAL's interrupt thread: DPDK 22.11's memif frees the
+/// Drivers handle asynchronous events on the EAL's interrupt thread: DPDK's memif frees the
 /// memory of a link there when the peer disconnects. If another thread stops or closes such a port
 /// at the same moment, both free the same memory (observed: a segmentation fault of a benchmark
 /// whose two ranks ended together). Control thread.

@@ -199,6 +199,7 @@ class Port {
   [[nodiscard]] std::string connected() const;
   [[nodiscard]] std::string went_down();
   [[nodiscard]] std::string tell_refusal();
+  [[nodiscard]] std::string tell_unknown();
   [[nodiscard]] std::string tell_queues();
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
 
@@ -237,6 +238,7 @@ class Port {
   const rte_mempool* first_pool_ = nullptr;
   MemifQueues memif_queues_;
   std::uint16_t joined_told_ = 0;  ///< queues, as the log has them
+  bool unknown_told_ = false;      ///< that the driver's queues are not known
   bool was_up_ = false;            ///< the link, since the port was started
   std::uint32_t refusals_ = 0;     ///< starts in a row after which the link never came up
   Link link_ = Link::kWatched;

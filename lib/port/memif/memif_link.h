@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Works around limits of the memif driver of DPDK 22.11. A server end does not start if a killed
+/// Works around limits of the memif driver of DPDK. A server end does not start if a killed
 /// one left its socket behind. A client end connects only once, when its port is started, and
 /// cannot start before its server listens; if the server ends, the link stays down until the port
 /// is stopped and started again. Control thread; allocates; makes system calls.

@@ -3,30 +3,16 @@
 
 #include <rte_ethdev.h>
 #include <rte_interrupts.h>
-#include <rte_version.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <limits>
-#include <string_view>
+
+#include "port/memif/memif_layout.h"
 
 namespace gradwire::port {
 namespace {
-
-/// What librte_ethdev of DPDK 22.11 keeps for a port (ethdev_driver.h, rte_eth_dev), up to what is
-/// read here, and its size.
-struct EthDev {
-  eth_rx_burst_t receive;
-  eth_tx_burst_t send;
-  const void* other_calls[4];
-  const char* data;  ///< begins with the port's name
-  void* driver;
-  const void* unused[5 + 2 * RTE_MAX_QUEUES_PER_PORT];
-  std::uint32_t state;
-  const void* security;
-} __rte_cache_aligned;
 
 /// What drivers/net/memif keeps for a port of this process (pmd_process_private), and the memory
 /// that it shares with the peer (memif_region). Both up to what is read here.
@@ -36,7 +22,7 @@ struct Region {
 struct PortMemory {
   Region* regions[256];
 };
-/// A ring in that memory (memif.h, memif_ring_t).
+/// A ring in that memory (memif.h, memif_ring_t), by memif's protocol.
 struct Ring {
   std::uint32_t cookie;
   std::uint16_t flags;
@@ -44,8 +30,9 @@ struct Ring {
 constexpr std::uint32_t kCookie = 0x3e31f20;
 constexpr std::uint16_t kMasked = 1;
 
-/// What drivers/net/memif of DPDK 22.11 keeps for a queue, up to what is read here
-/// (rte_eth_memif.h, memif_queue).
+/// What drivers/net/memif keeps for a queue (rte_eth_memif.h, memif_queue), up to where releases
+/// begin to differ. Behind that there is an interrupt handle, without a file as long as the queue
+/// is not joined.
 struct Queue {
   const rte_mempool* pool;  ///< of a receive queue
   const void* unused;
@@ -58,41 +45,19 @@ struct Queue {
   const void* buffers;
   std::uint64_t packets;
   std::uint64_t bytes;
-  const rte_intr_handle* bell;  ///< without a file as long as the queue is not joined
 };
 
 const Queue* queue_at(void** queues, std::uint16_t index) noexcept {
   return static_cast<const Queue*>(queues[index]);
 }
 
-bool is_joined(const Queue& queue) noexcept { return rte_intr_fd_get(queue.bell) >= 0; }
-
-}  // namespace
-
-extern "C" {
-// Not in DPDK's public headers. Weak, since another release may not have it.
-extern __attribute__((weak)) EthDev rte_eth_devices[];
+int bell_fd(const Queue& queue, std::size_t bell_at) noexcept {
+  const auto* const at = reinterpret_cast<const std::byte*>(&queue) + bell_at;
+  return rte_intr_fd_get(*reinterpret_cast<const rte_intr_handle* const*>(at));
 }
 
-namespace {
-
-/// @return nullptr if this DPDK is not as it is known here.
-const EthDev* find_port(std::uint16_t port_id) noexcept {
-  if (rte_eth_devices == nullptr || !std::string_view(rte_version()).starts_with("DPDK 22.11")) {
-    return nullptr;
-  }
-  const EthDev& port = rte_eth_devices[port_id];
-  std::array<char, RTE_ETH_NAME_MAX_LEN> name{};
-  const bool same = port.receive == rte_eth_fp_ops[port_id].rx_pkt_burst &&
-                    port.send == rte_eth_fp_ops[port_id].tx_pkt_burst && port.data != nullptr &&
-                    port.driver != nullptr &&
-                    rte_eth_dev_get_name_by_port(port_id, name.data()) == 0 &&
-                    std::string_view(name.data()) == port.data;
-  return same ? &port : nullptr;
-}
-
-Ring* ring_of(const EthDev& port, const Queue& queue) noexcept {
-  const Region* region = static_cast<const PortMemory*>(port.driver)->regions[queue.region];
+Ring* ring_of(const void* memory, const Queue& queue) noexcept {
+  const Region* region = static_cast<const PortMemory*>(memory)->regions[queue.region];
   if (region == nullptr || region->at == nullptr) return nullptr;
   auto* ring = reinterpret_cast<Ring*>(region->at + queue.ring_offset);
   return ring->cookie == kCookie ? ring : nullptr;
@@ -104,27 +69,37 @@ MemifQueues MemifQueues::of(std::uint16_t port_id, std::uint16_t queues, const r
                             bool is_client) noexcept {
   const auto& port = rte_eth_fp_ops[port_id];
   const auto is_one = [&](const Queue* queue, bool receives) {
-    return queue != nullptr && queue->port_id == port_id && queue->bell != nullptr &&
-           queue->unused == nullptr && queue->direction == (receives == is_client ? 1 : 0);
+    return queue != nullptr && queue->port_id == port_id && queue->unused == nullptr &&
+           queue->direction == (receives == is_client ? 1 : 0);
   };
-  if (port.rxq.data == nullptr || port.txq.data == nullptr) return {};
+  if (port.rxq.data == nullptr || port.txq.data == nullptr || queues == 0) return {};
   for (std::uint16_t i = 0; i < queues; ++i) {
     if (!is_one(queue_at(port.rxq.data, i), true) || !is_one(queue_at(port.txq.data, i), false)) {
       return {};
     }
   }
   if (queue_at(port.rxq.data, 0)->pool != pool) return {};
+  const auto bell_at = find_bell(queue_at(port.rxq.data, 0), sizeof(Queue));
+  if (!bell_at) return {};
+  for (std::uint16_t i = 0; i < queues; ++i) {
+    if (find_bell(queue_at(port.rxq.data, i), sizeof(Queue)) != bell_at ||
+        find_bell(queue_at(port.txq.data, i), sizeof(Queue)) != bell_at) {
+      return {};
+    }
+  }
   MemifQueues known;
   known.rx_ = port.rxq.data;
   known.tx_ = port.txq.data;
   known.queues_ = queues;
-  known.port_ = find_port(port_id);
+  known.bell_at_ = *bell_at;
+  known.memory_ = find_process_private(port_id);
   return known;
 }
 
 bool MemifQueues::joined(std::uint16_t queue) const noexcept {
   if (!known()) return true;
-  return queue < queues_ && is_joined(*queue_at(rx_, queue)) && is_joined(*queue_at(tx_, queue));
+  return queue < queues_ && bell_fd(*queue_at(rx_, queue), bell_at_) >= 0 &&
+         bell_fd(*queue_at(tx_, queue), bell_at_) >= 0;
 }
 
 std::uint16_t MemifQueues::joined() const noexcept {
@@ -135,19 +110,19 @@ std::uint16_t MemifQueues::joined() const noexcept {
 }
 
 bool MemifQueues::unmask(std::uint16_t queue) const noexcept {
-  Ring* ring = ring_of(*static_cast<const EthDev*>(port_), *queue_at(rx_, queue));
+  Ring* ring = ring_of(memory_, *queue_at(rx_, queue));
   if (ring == nullptr) return false;
   std::atomic_ref(ring->flags).store(0, std::memory_order_seq_cst);
   return true;
 }
 
 void MemifQueues::mask(std::uint16_t queue) const noexcept {
-  Ring* ring = ring_of(*static_cast<const EthDev*>(port_), *queue_at(rx_, queue));
+  Ring* ring = ring_of(memory_, *queue_at(rx_, queue));
   if (ring != nullptr) std::atomic_ref(ring->flags).store(kMasked, std::memory_order_relaxed);
 }
 
 int MemifQueues::interrupt_fd(std::uint16_t queue) const noexcept {
-  return rte_intr_fd_get(queue_at(rx_, queue)->bell);
+  return bell_fd(*queue_at(rx_, queue), bell_at_);
 }
 
 }  // namespace gradwire::port

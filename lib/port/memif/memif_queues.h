@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What DPDK 22.11's memif driver knows and does not tell; this reads what it keeps, and only if
-/// all that can be known otherwise stands where DPDK 22.11 has it.
+/// What DPDK's memif driver knows and does not tell; this reads what it keeps, and only if all that
+/// can be known otherwise stands there. What differs between releases is searched for
+/// (memif_layout.h): 22.11, 24.11 with and without the change of 24.11.5, 25.11.
 ///
 /// How many queues are joined with the peer's. If the peer has fewer, the driver leaves the others
 /// as they are, with the place of the first queue's ring: whoever polls or sends by one of them
@@ -11,11 +12,13 @@
 /// burst unless the receiver has masked it in the ring. The driver heeds this when it sends, but it
 /// masks all that it receives by and has no call to change that.
 ///
-/// of(): control thread. joined(): any thread; no call waits, allocates or calls the kernel.
+/// of(): control thread, calls the kernel. joined(): any thread; no call waits, allocates or calls
+/// the kernel.
 #pragma once
 
 #include <rte_mempool.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gradwire::port {
@@ -38,7 +41,7 @@ class MemifQueues {
   [[nodiscard]] std::uint16_t joined() const noexcept;
 
   /// Whether unmask() can work.
-  [[nodiscard]] bool can_interrupt() const noexcept { return port_ != nullptr; }
+  [[nodiscard]] bool can_interrupt() const noexcept { return memory_ != nullptr; }
   /// The lane of the queue, which is joined: from now on each burst that the peer sends by it ends
   /// in a write to interrupt_fd(). The peer may miss this if it sends at the same moment.
   /// @return whether that is so.
@@ -51,7 +54,8 @@ class MemifQueues {
  private:
   void** rx_ = nullptr;  ///< the driver's
   void** tx_ = nullptr;
-  const void* port_ = nullptr;  ///< what the driver keeps for the port
+  const void* memory_ = nullptr;  ///< what the driver keeps of the memory shared with the peer
+  std::size_t bell_at_ = 0;       ///< where a queue has its interrupt handle
   std::uint16_t queues_ = 0;
 };
 

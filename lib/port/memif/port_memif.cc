@@ -3,6 +3,7 @@
 // noticed, and packets wake lanes.
 #include <fmt/format.h>
 #include <rte_ethdev.h>
+#include <rte_version.h>
 
 #include <algorithm>
 #include <utility>
@@ -116,15 +117,26 @@ std::string Port::tell_refusal() {
       config_.device, client_end_->socket, queues_);
 }
 
-std::string Port::tell_queues() {
-  if (queues_ == 1 || !link_up()) return {};
-  if (!memif_queues_.known()) {
-    if (std::exchange(joined_told_, 0) == 0) return {};
-    return fmt::format(
-        "port {}: this release of DPDK does not show how many queues of a memif link are joined. "
-        "If the other daemon has fewer than {} lanes, packets get lost: set the same lanes.count",
-        config_.device, queues_);
+/// Once, what it costs that a driver keeps its queues in a way that is not known here.
+std::string Port::tell_unknown() {
+  unknown_told_ = true;
+  std::string text = fmt::format(
+      "port {}: {} keeps the queues of a memif link in a way that gradwire does not know, so a "
+      "packet does not wake a sleeping lane, which sees it when it looks next: lanes.polling = "
+      "\"busy\" avoids that",
+      config_.device, rte_version());
+  if (queues_ > 1 && !memif_queues_.known()) {
+    text += fmt::format(
+        ". Nor does it show how many queues are joined. If the other daemon has fewer than {} "
+        "lanes, packets get lost: set the same lanes.count",
+        queues_);
   }
+  return text;
+}
+
+std::string Port::tell_queues() {
+  if (started_ && !memif_queues_.can_interrupt() && !unknown_told_) return tell_unknown();
+  if (queues_ == 1 || !link_up() || !memif_queues_.known()) return {};
   const std::uint16_t joined = joined_queues();
   if (joined == std::exchange(joined_told_, joined)) return {};
   if (joined == queues_) {
