@@ -73,7 +73,7 @@ apt_run() {
 }
 
 # Packages that come with a service, although gradwire needs only the program.
-packages_with_service=(prometheus)
+packages_with_service=(prometheus dpdk)
 
 # services_hold: no package that is installed starts a service, until services_release. A policy
 # that the machine has already stays as it is.

@@ -5,11 +5,12 @@
 # starts all the same, and says why and what mends it.
 . "$(dirname "$0")/../_init.sh"
 
-# lane_nice INDEX: the nice values of its lanes, as the kernel has them.
+# lane_nice INDEX: the nice values of its lanes, as the kernel has them. DPDK calls their threads
+# rte-worker, and dpdk-worker since 23.11.
 lane_nice() {
   local task
   for task in "/proc/${daemon_pids[$1]}/task/"*; do
-    ! grep -q '^rte-worker' "$task/comm" || sed 's/.*) //' "$task/stat" | cut -d' ' -f17
+    ! grep -qE '^(rte|dpdk)-worker' "$task/comm" || sed 's/.*) //' "$task/stat" | cut -d' ' -f17
   done | tr '\n' ' '
 }
 # status_nice INDEX: the same, as the daemon's status has them.

@@ -3,6 +3,7 @@
 # DPDK's dpdk-dumpcap captures from a running daemon, on a port that no kernel sees (memif), and
 # tshark understands what it got. Where the EAL shares nothing the daemon says so, and runs.
 . "$(dirname "$0")/../_init.sh"
+. "$(dirname "$0")/../_dissector.sh"
 
 command -v dpdk-dumpcap >/dev/null || skip "dpdk-dumpcap is not installed (package dpdk)"
 [[ $GRADWIRE_SANITIZE == none ]] ||
@@ -37,7 +38,7 @@ for field in type lane number group_tag op_seq chunk hop datatype redop from_ran
   nranks range.last completed_op_seq; do
   fields+=(-e "gradwire.$field")
 done
-tshark -X "lua_script:$repo_root/scripts/wireshark/gradwire.lua" -r "$run_dir/ring.pcapng" \
+dissect -r "$run_dir/ring.pcapng" \
   -Y gradwire -T fields -E separator=, -E occurrence=f "${fields[@]}" -e _ws.expert.message \
   -e udp.length >"$run_dir/fields" 2>"$run_dir/tshark.err"
 expect "every packet is what doc/protocol says" \

@@ -3,9 +3,9 @@
 # Two daemons reduce over a veth while tshark captures it; the Lua dissector understands every
 # packet, and finds one byte that was changed.
 . "$(dirname "$0")/../_init.sh"
+. "$(dirname "$0")/../_dissector.sh"
 
 command -v tshark >/dev/null || skip "tshark is not installed (packages.debian, [observe])"
-dissector=$repo_root/scripts/wireshark/gradwire.lua
 # Another user's settings and plugins do not count here.
 export XDG_CONFIG_HOME=$run_dir/config HOME=$run_dir
 
@@ -30,7 +30,7 @@ ended capture || true
 
 # read_capture FILE OPTION...
 read_capture() {
-  tshark -X "lua_script:$dissector" -r "$1" "${@:2}" 2>"$run_dir/tshark.err"
+  dissect -r "$1" "${@:2}" 2>"$run_dir/tshark.err"
 }
 fields=()
 for field in type lane number group_tag op_seq chunk hop datatype redop from_rank to_rank \

@@ -19,7 +19,9 @@ dry_run=-d
 ! bpftrace --help 2>&1 | grep -q -e --dry-run || dry_run=--dry-run
 rdma_steps_fit() {
   bpftrace "$dry_run" "$repo_root/scripts/bpf/rdma-steps.bt" "$gradwire_perf" \
-    >"$run_dir/rdma-steps" 2>&1 && ! grep WARNING "$run_dir/rdma-steps"
+    >"$run_dir/rdma-steps" 2>&1 || return
+  # 0.23 warns of a limit that kernels since 5.11 do not have.
+  ! grep WARNING "$run_dir/rdma-steps" | grep -v RLIMIT_MEMLOCK
 }
 expect "rdma-steps.bt fits the probes of the bench" rdma_steps_fit
 

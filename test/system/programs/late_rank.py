@@ -24,7 +24,7 @@ COMPUTES_S = 1.0
 def lane_threads(pid):
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/comm", encoding="ascii") as file:
-            if file.read().startswith("rte-worker"):
+            if file.read().startswith(("rte-worker", "dpdk-worker")):
                 yield f"/proc/{pid}/task/{task}/schedstat"
 
 
