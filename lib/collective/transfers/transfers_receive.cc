@@ -205,7 +205,7 @@ void Transfers::pull_more(TimeNs now) noexcept {
 
 bool Transfers::pull_new(InPair& in, TimeNs now) noexcept {
   if (in.offered != in.sequence) return false;
-  const std::uint32_t end = std::min(in.chunks, in.first + 64);
+  const std::uint32_t end = in.first + std::min(in.chunks - in.first, 64u);
   const std::uint64_t most = std::min<std::uint64_t>(end - in.next, window_.room());
   if (most == 0) return false;
   if (in.asked != 0 && most < std::min(kPullChunks, in.chunks - in.next)) return false;
