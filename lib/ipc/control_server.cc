@@ -20,9 +20,8 @@
 namespace gradwire::ipc {
 namespace {
 
-/// Messages taken from one connection per round, and connections accepted.
+/// Messages taken from one connection per round.
 constexpr int kMessagesPerRound = 16;
-constexpr std::chrono::seconds kBetweenComplaints(60);
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -81,6 +80,7 @@ Result<void> ControlServer::listen() {
 
 ControlServer::~ControlServer() {
   if (bound_) ::unlink(options_.path.c_str());
+  for (auto& [id, connection] : connections_) end(connection);
 }
 
 void ControlServer::wait(int timeout_ms) {
@@ -93,9 +93,11 @@ void ControlServer::wait(int timeout_ms) {
   const TimeNs now = now_ns();
   const TimeNs accept_at = std::max<TimeNs>(
       std::chrono::nanoseconds(accept_again_.time_since_epoch()).count(), accepts_.when(1));
-  const bool accepts = accept_at <= now;
+  // Closers wakes this thread by the wake fd when it is not full any more.
+  const bool full = closers_ != nullptr && closers_->full();
+  const bool accepts = accept_at <= now && !full;
   fds.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
-  if (!accepts) timeout_ms = sooner(timeout_ms, accept_at);
+  if (accept_at > now) timeout_ms = sooner(timeout_ms, accept_at);
   for (const auto& [id, connection] : connections_) {
     const uid_t uid = connection.peer.uid;
     short events = connection.queue.empty() ? 0 : POLLOUT;
@@ -142,6 +144,7 @@ void ControlServer::serve() {
   close_finished();
   close_silent();
   if ((polled_.fds[0].revents & POLLIN) != 0) accept_all();
+  tell_if_full();
 }
 
 void ControlServer::receive_in_turn(const std::vector<ConnectionId>& readable) {
@@ -187,71 +190,6 @@ void ControlServer::serve_user(Turn& turn, std::uint64_t round_end) {
     turn.connections = std::move(more);
   }
   has_more_ = has_more_ || !turn.connections.empty();
-}
-
-void ControlServer::accept_all() {
-  for (int i = 0; i < kMessagesPerRound && accepts_.has(1, now_ns()); ++i) {
-    Connection connection;
-    connection.socket =
-        UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!connection.socket) {
-      if (errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EINTR) pause_accepting(errno);
-      return;
-    }
-    accepts_.take(1, now_ns());
-    ucred peer = {};
-    socklen_t bytes = sizeof(peer);
-    if (::getsockopt(connection.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-      continue;
-    }
-    connection.peer = {peer.pid, peer.uid};
-    connection.heard = options_.now();
-    count(peer.uid, kMessageSteps);
-    if (const std::string why = no_room_for(peer.uid); !why.empty()) {
-      ++refused_;
-      MessageHeader header;
-      header.error_code = static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
-      const ErrorBody body = error_body(why);
-      // The connection is closed whether or not the reason arrives.
-      static_cast<void>(send_message(connection.socket.get(), header, bytes_of(body)));
-      close_elsewhere(peer.uid, std::move(connection.socket));
-      continue;
-    }
-    connections_.emplace(next_id_++, std::move(connection));
-  }
-}
-
-void ControlServer::pause_accepting(int error) {
-  const Clock::time_point now = options_.now();
-  accept_again_ = now + options_.accept_pause;
-  if (now < next_complaint_) return;
-  next_complaint_ = now + kBetweenComplaints;
-  if (!callbacks_.on_trouble) return;
-  callbacks_.on_trouble(fmt::format(
-      "a client is waiting at {} and cannot be accepted: {}. The daemon tries again every {} ms "
-      "and when a connection closes ({} are open). Raise the daemon's limit of open files "
-      "(LimitNOFILE= of the unit, ulimit -n)",
-      options_.path, std::strerror(error), options_.accept_pause.count(), connections_.size()));
-}
-
-std::string ControlServer::no_room_for(uid_t uid) const {
-  const std::size_t reserve = uid == 0 || uid == ::geteuid() ? options_.reserved_for_root : 0;
-  const auto of_user = static_cast<std::size_t>(std::ranges::count_if(
-      connections_, [uid](const auto& entry) { return entry.second.peer.uid == uid; }));
-  if (of_user >= options_.max_of_user + reserve) {
-    return fmt::format(
-        "user {} already has {} connections to the daemon, and limits.user_clients = {}: close "
-        "one, or raise limits.user_clients in the daemon's configuration",
-        uid, of_user, options_.max_of_user);
-  }
-  if (connections_.size() >= options_.max_connections + reserve) {
-    return fmt::format(
-        "the daemon already has {} connections, and limits.clients = {}: close one, or raise "
-        "limits.clients in the daemon's configuration",
-        connections_.size(), options_.max_connections);
-  }
-  return {};
 }
 
 void ControlServer::close_silent() {
@@ -356,8 +294,7 @@ void ControlServer::close_finished() {
     ++served_;
     const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
     const uid_t uid = connections_.at(id).peer.uid;
-    // Messages that nobody received may have descriptors, too.
-    close_elsewhere(uid, std::move(connections_.at(id).socket));
+    end(connections_.at(id));
     connections_.erase(id);
     accept_again_ = {};  // its descriptor is free
     if (callbacks_.on_hangup) callbacks_.on_hangup(id);

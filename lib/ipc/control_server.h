@@ -10,6 +10,10 @@
 /// user or the round has had its steps; what is left waits in the sockets for the next round, and
 /// users who had no turn come first there. A user who took more than UserSteps gives is not
 /// received from until there is more.
+///
+/// Descriptors that users make it hold have a bound: besides the connections those that it has
+/// taken out of messages and those of connections that ended or were refused while descriptors were
+/// in them. Closers has both bounds. At the second nobody is accepted, until some are closed.
 #pragma once
 
 #include <poll.h>
@@ -90,13 +94,14 @@ class ControlServer final : public MessageSink {
   /// does not say whose is next.
   static constexpr std::int64_t kAcceptsSaved = 256;
   static constexpr std::int64_t kAcceptsPerSecond = 2'000;
+  static constexpr std::chrono::seconds kBetweenComplaints{60};
 
   /// Takes the lock file `path`.lock, removes a socket that a dead instance left, and listens.
   /// @return kBusy if another instance has the path (the text names its pid if it is known);
   /// kInvalidArgument if the path is something else than a socket.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> create(
       const ControlServerOptions& options);
-  /// Closes every connection without callbacks and removes the socket.
+  /// Closes every connection without callbacks, or has it closed, and removes the socket.
   ~ControlServer() override;
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
@@ -163,8 +168,11 @@ class ControlServer final : public MessageSink {
   explicit ControlServer(const ControlServerOptions& options) : options_(options) {}
   Result<void> listen();
   void accept_all();
+  /// Closes it, now if that cannot take its time.
+  void end(Connection& connection);
   /// Connections wait until one that is here closes, or for options_.accept_pause.
   void pause_accepting(int error);
+  void tell_if_full();
   [[nodiscard]] TimeNs now_ns() const {
     return std::chrono::nanoseconds(options_.now().time_since_epoch()).count();
   }
@@ -216,7 +224,9 @@ class ControlServer final : public MessageSink {
   std::uint64_t faults_ = 0;
   Clock::time_point accept_again_;  ///< the listener is not watched before
   RateMeter accepts_{1'000'000'000 / kAcceptsPerSecond, kAcceptsSaved};
+  std::optional<Clock::time_point> full_since_;  ///< Closers was full at each look since then
   UserSteps user_steps_;
+  Clock::time_point next_full_complaint_;                 ///< that Closers is full
   Clock::time_point next_complaint_;                      ///< of connections
   std::map<uid_t, Clock::time_point> next_complaint_of_;  ///< of users that had to wait
 };

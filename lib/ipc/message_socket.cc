@@ -11,9 +11,8 @@
 namespace gradwire::ipc {
 namespace {
 
-/// The most that Linux passes in a message (SCM_MAX_FD). What finds no room the kernel closes in
-/// the receiving thread, which may take as long as the sender likes.
-constexpr std::size_t kFdsOfLinux = 253;
+/// Messages that end_connection() takes: what a client sent before it saw that it was refused.
+constexpr int kUnreceived = 8;
 
 /// Control data of a message: aligned as cmsghdr wants it.
 template <std::size_t kFds>
@@ -36,6 +35,15 @@ std::vector<UniqueFd> take_fds(msghdr& header) {
     }
   }
   return fds;
+}
+
+/// Takes the next message, of whose files there are descriptors, or which has none.
+bool take_looked_at(int socket) {
+  ssize_t taken = 0;
+  do {
+    taken = ::recv(socket, nullptr, 0, MSG_DONTWAIT);
+  } while (taken < 0 && errno == EINTR);
+  return taken >= 0;
 }
 
 Result<void> check_header(const MessageHeader& header, std::size_t received) {
@@ -104,19 +112,21 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   // Kept per thread: most messages are far smaller than the largest.
   thread_local const auto buffer = std::make_unique<std::byte[]>(kMaxMessageBytes);
   iovec part = {buffer.get(), kMaxMessageBytes};
-  FdBuffer<kFdsOfLinux> control;
+  FdBuffer<kMaxMessageFds> control;
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
   ssize_t received = 0;
   // The kernel reports a reset once, before the other end's last message: read on, since that
   // message says why it closed.
   bool reset = false;
   do {
     reset = received < 0 && errno == ECONNRESET;
-    received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    message.msg_control = control.bytes;
+    message.msg_controllen = CMSG_LEN(kMaxMessageFds * sizeof(int));  // and no padding for one more
+    // A look leaves the files in the message. Taking it at once would close those in here for which
+    // there is no room, or no free descriptor.
+    received = ::recvmsg(socket, &message, MSG_PEEK | MSG_CMSG_CLOEXEC);
   } while (received < 0 && (errno == EINTR || (errno == ECONNRESET && !reset)));
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return SocketStatus::kWouldBlock;
@@ -126,6 +136,10 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   }
   out.fds = take_fds(message);
   if (received == 0) return SocketStatus::kClosed;
+  if ((message.msg_flags & MSG_CTRUNC) == 0 && !take_looked_at(socket)) {
+    return fail(ErrorCode::kSystem,
+                fmt::format("recv on the control socket: {}", std::strerror(errno)));
+  }
   const auto bytes = static_cast<std::size_t>(received);
   if (bytes < sizeof(MessageHeader)) {
     return fail(ErrorCode::kInvalidArgument,
@@ -137,7 +151,7 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a control message has more than {} bytes", kMaxMessageBytes));
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || out.fds.size() > kMaxMessageFds) {
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("a control message carries more than {} file descriptors, or more than "
                             "this process may open",
@@ -146,6 +160,30 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());
   out.body.assign(buffer.get() + sizeof(MessageHeader), buffer.get() + bytes);
   return SocketStatus::kDone;
+}
+
+bool end_connection(int socket) {
+  // Nothing more can come then, from whoever has the other end.
+  if (::shutdown(socket, SHUT_RDWR) != 0) return false;
+  // Each message comes with the sender's credentials then: else an empty one looks like the end.
+  const int on = 1;
+  if (::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0) return false;
+  for (int i = 0; i <= kUnreceived; ++i) {
+    std::byte first{};
+    iovec part = {&first, sizeof(first)};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(ucred))] = {};
+    msghdr message = {};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);  // descriptors find no room
+    const ssize_t looked = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (looked < 0 && (errno == EINTR || errno == ECONNRESET)) continue;
+    if (looked < 0 || (message.msg_flags & MSG_CTRUNC) != 0) return false;
+    if (message.msg_controllen == 0) return true;
+    if (!take_looked_at(socket)) return false;
+  }
+  return false;
 }
 
 }  // namespace gradwire::ipc

@@ -2,8 +2,12 @@
 /// @file
 /// One control message with its file descriptors over a SOCK_SEQPACKET socket, both ways. Used by
 /// clients and the daemon; any thread, one at a time per socket; allocates. Each received message
-/// is checked first: length, magic, version, number of descriptors. If it is refused, its
-/// descriptors are closed.
+/// is checked first: length, magic, version, number of descriptors.
+///
+/// Closing the last descriptor of a file may take as long as who sent it likes. The calls here
+/// close none: they look at a message before they take it, and take it only if they have a
+/// descriptor for each of its files. For that kMaxMessageFds free descriptors suffice; without them
+/// the message is refused.
 #pragma once
 
 #include <array>
@@ -44,8 +48,13 @@ enum class SocketStatus : std::uint8_t {
 
 /// Receives one message into `out`.
 /// @return kInvalidArgument if the other end broke the protocol: close the connection, since
-/// nothing more can come. `out.header` then holds what could be read of a header, for an answer,
-/// and `out.fds` whatever descriptors came: closing them may take as long as the other end likes.
+/// nothing more can come and the message may still be in the socket. `out.header` then holds what
+/// could be read of a header, for an answer, and `out.fds` whatever descriptors came: closing them
+/// may take as long as the other end likes.
 [[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
+
+/// Ends both directions of a connection, and takes a few messages that nobody received.
+/// @return whether it is known that no descriptors are in the socket: closing it takes no time.
+[[nodiscard]] bool end_connection(int socket);
 
 }  // namespace gradwire::ipc

@@ -15,6 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "lingering_socket.h"
+#include "raw_socket.h"
+
 namespace gradwire::ipc {
 namespace {
 
@@ -83,6 +86,46 @@ TEST_CASE("a user whose work hangs is behind, and nobody else") {
   CHECK(closers.behind(kOne));
   gate->open();
   REQUIRE(eventually(closers, [&] { return !closers.behind(kOne); }));
+}
+
+TEST_CASE("connections that wait have a bound of all users, and its end wakes the caller") {
+  std::atomic<int> woken = 0;
+  const auto gate = std::make_shared<Gate>();
+  const auto other_gate = std::make_shared<Gate>();
+  Closers closers([&] { ++woken; });
+  const auto hang = [&](uid_t uid, const std::shared_ptr<Gate>& at) {
+    closers.submit(
+        uid, [at] { at->pass(); }, {}, Closers::Kind::kConnection);
+  };
+  for (std::size_t i = 0; i < Closers::kConnections - 1; ++i) hang(kOne, gate);
+  CHECK_FALSE(closers.full());
+  hang(kOther, other_gate);
+  CHECK(closers.full());
+  CHECK(closers.slowest() == kOne);
+  CHECK_FALSE(closers.behind(kOne));  // its works have a thread of their own
+  bool done = false;
+  closers.submit(
+      kOne, [] {}, [&done] { done = true; });
+  REQUIRE(eventually(closers, [&] { return done; }));
+  const int before = woken;
+  other_gate->open();
+  REQUIRE(eventually(closers, [&] { return !closers.full() && woken == before + 1; }));
+  gate->open();
+  REQUIRE(eventually(closers, [&] { return closers.waiting() == 0; }));
+}
+
+TEST_CASE("a lingering socket does not keep a connection's thread") {
+  const test::LingeringSockets sockets;
+  Closers closers([] {});
+  for (int i = 0; i < 20; ++i) {
+    auto [ours, theirs] = test::socket_pair();
+    UniqueFd slow = sockets.make();
+    const int fd = slow.get();
+    test::send_raw(theirs.get(), bytes_of(test::header(MessageType::kFree)), std::span(&fd, 1));
+    slow.reset();
+    closers.close(kOne, std::move(ours), Closers::Kind::kConnection);
+  }
+  REQUIRE(eventually(closers, [&] { return closers.waiting() == 0; }));
 }
 
 TEST_CASE("a descriptor is closed") {

@@ -2,9 +2,11 @@
 #include "ipc/message_socket.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <string>
 
 #include "raw_socket.h"
@@ -137,6 +139,67 @@ TEST_CASE("too many descriptors are refused and closed") {
   const UniqueFd file(::memfd_create("message_socket_test", MFD_CLOEXEC));
   const std::vector<int> fds(20, file.get());
   refused(bytes_of(header(MessageType::kOpen)), "descriptors", fds);
+}
+
+TEST_CASE("a message stays in the socket if there are no descriptors for all of its files") {
+  for (const bool none_left : {false, true}) {
+    auto [a, b] = socket_pair();
+    auto [kept, given] = socket_pair();
+    const std::vector<int> fds(none_left ? 1 : kMaxMessageFds + 1, given.get());
+    send_raw(a.get(), bytes_of(header(MessageType::kOpen)), fds);
+    given.reset();
+    Message message;
+    {
+      rlimit before = {};
+      REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+      const int lowest = UniqueFd(::dup(b.get())).get();
+      rlimit few = before;
+      if (none_left) few.rlim_cur = static_cast<rlim_t>(lowest);
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+      const auto result = receive_message(b.get(), message);
+      REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+      REQUIRE_FALSE(result);
+      CHECK_THAT(result.error().message, Catch::Contains("file descriptors"));
+    }
+    message.fds.clear();
+    // So nothing was closed for good.
+    char byte = 0;
+    CHECK(::recv(kept.get(), &byte, 1, MSG_DONTWAIT) == -1);
+    CHECK_FALSE(end_connection(b.get()));
+    CHECK(::recv(kept.get(), &byte, 1, MSG_DONTWAIT) == -1);
+    b.reset();
+    CHECK(::recv(kept.get(), &byte, 1, MSG_DONTWAIT) == 0);
+  }
+}
+
+TEST_CASE("a connection is known to have no descriptors in it, or not to be known") {
+  const UniqueFd file(::memfd_create("message_socket_test", MFD_CLOEXEC));
+  const int fd = file.get();
+  const auto one = header(MessageType::kOpen);
+  for (const bool closed : {false, true}) {
+    const auto ends = [&](const std::function<void(int)>& sends) {
+      auto [a, b] = socket_pair();
+      sends(a.get());
+      if (closed) a.reset();
+      return end_connection(b.get());
+    };
+    CHECK(ends([](int) {}));
+    CHECK(ends([&](int to) { send_raw(to, bytes_of(one)); }));
+    CHECK(ends([](int to) { send_raw(to, {}); }));
+    CHECK_FALSE(ends([&](int to) { send_raw(to, {}, std::span(&fd, 1)); }));
+    CHECK_FALSE(ends([&](int to) {
+      send_raw(to, {});
+      send_raw(to, bytes_of(one));
+      send_raw(to, bytes_of(one), std::span(&fd, 1));
+    }));
+    CHECK_FALSE(ends([&](int to) {
+      for (int i = 0; i < 100; ++i) send_raw(to, bytes_of(one));
+    }));
+  }
+  // Nothing can be put into it later.
+  auto [a, b] = socket_pair();
+  CHECK(end_connection(b.get()));
+  CHECK(*send_message(a.get(), one, {}, std::span(&fd, 1)) == SocketStatus::kClosed);
 }
 
 TEST_CASE("the header of a refused message is there for an answer") {
