@@ -130,7 +130,10 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
 void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
   if (frame->nb_segs == 1 && runs_.take(port_index, bytes_of(frame), frame)) {
-    if (runs_.size() == 1) touch(run_slot_);
+    if (runs_.size() == 1) {
+      touch(run_slot_);
+      flowed_ = true;
+    }
     return;
   }
   runs_.end(now);

@@ -99,11 +99,11 @@ void LinkSender::on_path_changed(bool resend, TimeNs now) noexcept {
   probe_at_once();
 }
 
-void LinkSender::make_headers(const ReadyChunk& chunk) noexcept {
-  headers_.op_seq = chunk.id.op_seq;
-  headers_.bytes = chunk.bytes;
-  headers_.frames_made = end_.frames_made();
-  end_.address().frame.write(headers_.frame.data(), wire::kHeaderBytes + chunk.bytes);
+void LinkSender::make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept {
+  headers.op_seq = chunk.id.op_seq;
+  headers.bytes = chunk.bytes;
+  headers.frames_made = end_.frames_made();
+  end_.address().frame.write(headers.frame.data(), wire::kHeaderBytes + chunk.bytes);
   wire::DataHeader data;
   data.op_seq = chunk.id.op_seq;
   data.total_count = chunk.call.count;
@@ -112,7 +112,7 @@ void LinkSender::make_headers(const ReadyChunk& chunk) noexcept {
   data.redop = chunk.call.redop;
   data.collective = chunk.call.collective();
   data.root = chunk.call.root;
-  headers_.data.make(end_.header(PacketType::kData, 0), data);
+  headers.data.make(end_.header(PacketType::kData, 0), data);
 }
 
 void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
@@ -132,17 +132,17 @@ void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   if (planted(PlantedBug::kDescriptorOfForgottenOp) && ops_.call(chunk.id.op_seq) == nullptr) {
     std::abort();
   }
-  if (headers_.op_seq != chunk.id.op_seq || headers_.bytes != chunk.bytes ||
-      headers_.frames_made != end_.frames_made()) {
-    make_headers(chunk);
+  Headers& headers = headers_[chunk.id.op_seq % headers_.size()];
+  if (headers.op_seq != chunk.id.op_seq || headers.bytes != chunk.bytes ||
+      headers.frames_made != end_.frames_made()) {
+    make_headers(chunk, headers);
   }
   // A constant length makes the copy a few moves instead of a call.
   constexpr std::size_t kPlainBytes = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
-  std::memcpy(frame, headers_.frame.data(), kPlainBytes);
+  std::memcpy(frame, headers.frame.data(), kPlainBytes);
   if (frame_bytes != kPlainBytes) [[unlikely]]
-    std::memcpy(frame, headers_.frame.data(), frame_bytes);
-  headers_.data.write(frame + frame_bytes,
-                      {packet_number, chunk.id.chunk, chunk.crc, chunk.id.hop});
+    std::memcpy(frame, headers.frame.data(), frame_bytes);
+  headers.data.write(frame + frame_bytes, {packet_number, chunk.id.chunk, chunk.crc, chunk.id.hop});
 }
 
 bool LinkSender::transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept {

@@ -161,7 +161,8 @@ class LinkSender {
   bool transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
   /// @param mbuf  the chunk's, or of its header alone.
   void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk, std::uint64_t packet_number) noexcept;
-  void make_headers(const ReadyChunk& chunk) noexcept;
+  struct Headers;
+  void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 
@@ -181,7 +182,7 @@ class LinkSender {
   std::uint64_t left_to_transit_ = 1;  ///< credit that own chunks of an op that holds do not take
   TimeNs last_sent_ = 0;
   std::uint64_t asks_for_ = 0;  ///< pings do
-  /// What goes before chunks of one op and length.
+  /// What goes before chunks of one op and length. Chunks of two ops may go by turns.
   struct Headers {
     std::uint64_t op_seq = 0;
     std::uint32_t bytes = 0;
@@ -189,7 +190,7 @@ class LinkSender {
     std::array<std::byte, wire::kMaxFrameHeaderBytes> frame{};
     wire::DataTemplate data;
   };
-  Headers headers_;
+  std::array<Headers, 2> headers_;  ///< by the op's number
   bool asks_at_once_ = false;
   TimeNs asked_at_ = 0;
 };
