@@ -28,7 +28,7 @@ COSTS = [
     # 8,054, with IPv6: whether a packet came by it, and whether it leaves by it.
     # On 2026-11-26 8,085: a round counts its steps, and users get turns, five instructions a round.
     # On 2026-11-27 8,162: the ring is a part of its own, which reaches the others by references;
-    # then 6,482: data packets come in runs, and headers are made once for an op.
+    # then 6,499: data packets come in runs, and headers are made once for an op.
     Cost("a chunk", "a chunk is copied no more often*", "measured_rounds", 2 * 2000, 6550),
     # Received, parsed, its CRC checked, not found, counted, freed.
     Cost("a foreign frame", "a flood of foreign frames*", "flooded_round", 100 * 16, 800),

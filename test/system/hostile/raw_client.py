@@ -64,10 +64,14 @@ class RawClient:
 
     def receive(self):
         """@return (id, error code, body, descriptors) of the next answer; keeps events."""
+        reset = False
         while True:
             try:
                 data, fds, _, _ = socket.recv_fds(self.socket, 256 * 1024, 8)
             except ConnectionResetError:
+                if not reset:  # It is told once, before the last message, which says why.
+                    reset = True
+                    continue
                 data = b""
             if not data:
                 raise Closed(self.last_words())
