@@ -44,8 +44,7 @@ class DataRuns {
     run_ = run_of(from, packet, ecn_ce);
     packets_[count_++] = only_of(packet, mbuf);
     port_ = port;
-    const bool ipv6 = view.source_ip.family == 6;
-    address_crc_ = ipv6 ? wire::address_crc(view.source_ip, view.destination_ip) : 0;
+    address_crc_ = wire::address_crc(view.source_ip, view.destination_ip);
     frames_.remember(frame, view);
     data_.remember(view.payload);
   }

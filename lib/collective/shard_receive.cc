@@ -162,7 +162,7 @@ void Shard::on_data(const DataRun& run, TimeNs now) noexcept {
     drop = Drop::kMalformed;
   } else if (live() && link.brings_data() && link.on_ring() && link.end.greeted()) {
     neighbors_.heard(run.from.link);
-    taken = ring_->receive_data(link, run, now);
+    taken = ring_->receive_data(run, now);
   }
   for (const RunPacket& packet : run.packets.subspan(taken)) {
     if (group_.aborted() && drop == Drop::kState) {

@@ -13,9 +13,7 @@ using layout::Header;
 
 /// @param at  in bytes, from the header's start.
 std::uint64_t word(const std::byte* header, std::size_t at) noexcept {
-  layout::Big64 big;
-  std::memcpy(&big, header + at, sizeof(big));
-  return big.get();
+  return layout::load64(header + at);
 }
 
 constexpr std::size_t kFields = offsetof(Header, type_fields);
@@ -84,9 +82,7 @@ void DataTemplate::make(const CommonHeader& common, const DataHeader& data) noex
 void DataTemplate::write(std::byte* out, const DataPlace& place) const noexcept {
   // Each store as wide as the loads of the CRC that follow it: see packet_encode.cc.
   const auto store = [out](std::size_t at, std::uint64_t value) {
-    layout::Big64 big;
-    big.set(value);
-    std::memcpy(out + at, &big, sizeof(big));
+    layout::store64(out + at, value);
   };
   const auto kept = [this](std::size_t at) { return words_[at / 8]; };
   store(0, kept(0));
@@ -96,11 +92,8 @@ void DataTemplate::write(std::byte* out, const DataPlace& place) const noexcept 
   store(kChunkAndTag, kept(kChunkAndTag) | std::uint64_t{place.chunk} << 32);
   store(kKindsAndRank, kept(kKindsAndRank));
   store(offsetof(Header, token), kept(offsetof(Header, token)));
-  layout::Big32 crc;
-  crc.set(place.payload_crc);
-  std::memcpy(out + offsetof(Header, payload_crc), &crc, sizeof(crc));
-  crc.set(layout::header_crc(out));
-  std::memcpy(out + offsetof(Header, header_crc), &crc, sizeof(crc));
+  layout::store32(out + offsetof(Header, payload_crc), place.payload_crc);
+  layout::store32(out + offsetof(Header, header_crc), layout::header_crc(out));
 }
 
 }  // namespace gradwire::wire

@@ -43,6 +43,21 @@ class Big {
 using Big16 = Big<std::uint16_t>;
 using Big32 = Big<std::uint32_t>;
 using Big64 = Big<std::uint64_t>;
+inline void store64(std::byte* at, std::uint64_t value) noexcept {
+  Big64 big;
+  big.set(value);
+  std::memcpy(at, &big, sizeof(big));
+}
+inline void store32(std::byte* at, std::uint32_t value) noexcept {
+  Big32 big;
+  big.set(value);
+  std::memcpy(at, &big, sizeof(big));
+}
+[[nodiscard]] inline std::uint64_t load64(const std::byte* at) noexcept {
+  Big64 big;
+  std::memcpy(&big, at, sizeof(big));
+  return big.get();
+}
 /// One of 48 bits.
 struct Big48 {
   [[nodiscard]] std::uint64_t get() const noexcept {

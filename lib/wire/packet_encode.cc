@@ -16,17 +16,8 @@ namespace {
 /// together. The lowest 16 bits of the last word are the rank's: zero here.
 using Words = std::array<std::uint64_t, (layout::kTypeFieldsBytes + sizeof(layout::Big16)) / 8>;
 
-void store64(std::byte* at, std::uint64_t value) noexcept {
-  layout::Big64 big;
-  big.set(value);
-  std::memcpy(at, &big, sizeof(big));
-}
-
-void store32(std::byte* at, std::uint32_t value) noexcept {
-  layout::Big32 big;
-  big.set(value);
-  std::memcpy(at, &big, sizeof(big));
-}
+using layout::store32;
+using layout::store64;
 
 constexpr std::uint64_t word(std::uint64_t high32, std::uint64_t low32) noexcept {
   return high32 << 32 | low32;

@@ -250,15 +250,8 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   mbuf->ol_flags = 0;
   mbuf->port = address.port;
   to.write(frame, wire::kHeaderBytes + bytes);
-  wire::DataHeader data;
-  data.op_seq = op->op_seq;
-  data.total_count = op->call.count;
+  wire::DataHeader data = header_of(op->op_seq, op->call);
   data.chunk = chunk;
-  data.tag = op->call.tag;
-  data.datatype = op->call.datatype();
-  data.redop = op->call.redop;
-  data.collective = op->call.collective();
-  data.root = op->call.root;
   data.step = outgoing.step;
   if (rank >= config_.nranks) data.since = scratch_.since(*op, rank);
   const wire::CommonHeader common = links_.end(rank).header(PacketType::kContribution);

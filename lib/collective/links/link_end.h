@@ -114,8 +114,7 @@ class LinkEnd {
       const std::uint8_t source = sources_[static_cast<std::size_t>(&path - paths_.data())];
       if (source != 0) path.frame.set_source_port(source_port(source));
     }
-    address_.frame = paths_[path_].frame;
-    ++frames_made_;
+    take_frame();
   }
 
   // Paths (doc/protocol/paths.md, Rails). What this rank sends of its own accord takes path(); what
@@ -139,8 +138,7 @@ class LinkEnd {
       if (path == 0) --tally_->away;
     }
     path_ = path;
-    address_.frame = paths_[path].frame;
-    ++frames_made_;
+    take_frame();
     address_.port = paths_[path].port;
     first_number_ = numbers_.next();
     first_from_.fill(0);
@@ -219,8 +217,7 @@ class LinkEnd {
     sources_[path] = source;
     paths_[path].frame.set_source_port(source_port(source));
     if (path != path_) return true;
-    address_.frame = paths_[path].frame;
-    ++frames_made_;
+    take_frame();
     first_from_[source] = first_number_ = numbers_.next();
 #ifdef GRADWIRE_PLANTED_BUGS
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
@@ -311,6 +308,11 @@ class LinkEnd {
   }
 
  private:
+  /// The one of path() has become another.
+  void take_frame() noexcept {
+    address_.frame = paths_[path_].frame;
+    ++frames_made_;
+  }
   static constexpr std::uint32_t kTriesBeforeSource = 2;
   static constexpr std::uint32_t kTriesBeforeNext = 4;
   static constexpr TimeNs kMovesInLimit = 10;

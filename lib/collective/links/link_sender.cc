@@ -104,15 +104,7 @@ void LinkSender::make_headers(const ReadyChunk& chunk, Headers& headers) const n
   headers.bytes = chunk.bytes;
   headers.frames_made = end_.frames_made();
   end_.address().frame.write(headers.frame.data(), wire::kHeaderBytes + chunk.bytes);
-  wire::DataHeader data;
-  data.op_seq = chunk.id.op_seq;
-  data.total_count = chunk.call.count;
-  data.tag = chunk.call.tag;
-  data.datatype = chunk.call.datatype();
-  data.redop = chunk.call.redop;
-  data.collective = chunk.call.collective();
-  data.root = chunk.call.root;
-  headers.data.make(end_.header(PacketType::kData, 0), data);
+  headers.data.make(end_.header(PacketType::kData, 0), header_of(chunk.id.op_seq, chunk.call));
 }
 
 void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,

@@ -144,6 +144,15 @@ class LinkSender {
   [[nodiscard]] bool asks_at_once() const noexcept { return asks_at_once_ && sender_.has_room(); }
 
  private:
+  /// What goes before chunks of one op and length.
+  struct Headers {
+    std::uint64_t op_seq = 0;
+    std::uint32_t bytes = 0;
+    std::uint32_t frames_made = 0;
+    std::array<std::byte, wire::kMaxFrameHeaderBytes> frame{};
+    wire::DataTemplate data;
+  };
+
   /// The rank would refuse a chunk of an op that is further ahead than its descriptors are kept.
   /// Such a chunk would be sent again and again, and take the window, the records and the path from
   /// the older ops that the rank needs before it can post that one.
@@ -161,7 +170,6 @@ class LinkSender {
   bool transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
   /// @param mbuf  the chunk's, or of its header alone.
   void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk, std::uint64_t packet_number) noexcept;
-  struct Headers;
   void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
   void sent_again(const SentRecord& record) noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
@@ -181,16 +189,8 @@ class LinkSender {
   std::uint32_t freed_ = 0;
   std::uint64_t left_to_transit_ = 1;  ///< credit that own chunks of an op that holds do not take
   TimeNs last_sent_ = 0;
-  std::uint64_t asks_for_ = 0;  ///< pings do
-  /// What goes before chunks of one op and length. Chunks of two ops may go by turns.
-  struct Headers {
-    std::uint64_t op_seq = 0;
-    std::uint32_t bytes = 0;
-    std::uint32_t frames_made = 0;
-    std::array<std::byte, wire::kMaxFrameHeaderBytes> frame{};
-    wire::DataTemplate data;
-  };
-  std::array<Headers, 2> headers_;  ///< by the op's number
+  std::uint64_t asks_for_ = 0;      ///< pings do
+  std::array<Headers, 2> headers_;  ///< by the op's number: chunks of two may go by turns
   bool asks_at_once_ = false;
   TimeNs asked_at_ = 0;
 };

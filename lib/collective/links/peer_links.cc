@@ -42,8 +42,7 @@ void PeerLinks::begin_wait(std::uint16_t rank, const PeerUser& user, TimeNs now)
 }
 
 bool PeerLinks::look(TimeNs now) noexcept {
-  const bool doubts = now >= doubts_due_;
-  if (now < awaited_.next_due() && !doubts) return false;
+  if (now < deadline()) return false;
   using Next = Sweep<std::uint16_t>::Seen::Next;
   if (now >= awaited_.next_due()) {
     awaited_.run(now, [&](std::uint16_t rank) -> Sweep<std::uint16_t>::Seen {

@@ -50,15 +50,8 @@ void OffRing::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
     const auto ahead = direct_->take_ahead(op_seq);
     if (!ahead) return;
     const EarlyContribution& early = ahead->contribution;
-    wire::DataHeader header;
-    header.op_seq = op_seq;
+    wire::DataHeader header = header_of(op_seq, early.call);
     header.chunk = early.chunk;
-    header.total_count = early.call.count;
-    header.tag = early.call.tag;
-    header.datatype = early.call.datatype();
-    header.redop = early.call.redop;
-    header.collective = early.call.collective();
-    header.root = early.call.root;
     header.step = early.step;
     header.since = early.since;
     const Drop drop = take_contribution(ahead->rank, header, {early.payload, early.bytes}, {}, now);

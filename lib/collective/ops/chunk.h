@@ -51,6 +51,19 @@ static_assert(sizeof(OpCall) == 16);
           header.redop};
 }
 
+/// What the packets of an op say of it: all but their own places.
+[[nodiscard]] inline wire::DataHeader header_of(std::uint64_t op_seq, const OpCall& call) noexcept {
+  wire::DataHeader header;
+  header.op_seq = op_seq;
+  header.total_count = call.count;
+  header.tag = call.tag;
+  header.datatype = call.datatype();
+  header.redop = call.redop;
+  header.collective = call.collective();
+  header.root = call.root;
+  return header;
+}
+
 /// Everything about a packet of data but its bytes.
 struct ChunkId {
   std::uint64_t op_seq = 0;

@@ -5,7 +5,7 @@ namespace gradwire::collective {
 
 using wire::Drop;
 
-Drop PayloadChecks::start(const CheckedPacket& received, FoldQueue& folds,
+Drop PayloadChecks::start(const IncomingPacket& received, FoldQueue& folds,
                           bool& may_be_done) noexcept {
   rte_mbuf* const frame = received.mbuf;
   // None of our ports has split it, so the GPU cannot reach it.
@@ -16,7 +16,7 @@ Drop PayloadChecks::start(const CheckedPacket& received, FoldQueue& folds,
   frame->next = nullptr;
   frame->nb_segs = 1;
   rte_pktmbuf_free(frame);
-  CheckedPacket& check = checks_[folds.place_of(work)];
+  IncomingPacket& check = checks_[folds.place_of(work)];
   check = received;
   check.mbuf = payload;
   work.role = FoldWork::Role::kCheck;
@@ -33,9 +33,9 @@ Drop PayloadChecks::start(const CheckedPacket& received, FoldQueue& folds,
   return Drop::kNone;
 }
 
-CheckedPacket PayloadChecks::take() noexcept {
+IncomingPacket PayloadChecks::take() noexcept {
   require(!right_.empty(), "a checked packet is taken if there is one");
-  const CheckedPacket packet = right_.front();
+  const IncomingPacket packet = right_.front();
   right_.pop();
   return packet;
 }

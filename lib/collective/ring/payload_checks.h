@@ -19,9 +19,9 @@
 
 namespace gradwire::collective {
 
-/// A data packet while its CRC is made, and after.
-struct CheckedPacket {
-  rte_mbuf* mbuf = nullptr;  ///< the payload's
+/// A packet of data on its way through the checks.
+struct IncomingPacket {
+  rte_mbuf* mbuf = nullptr;  ///< the frame's; while its CRC is made, and after, the payload's
   std::byte* payload = nullptr;
   std::uint32_t bytes = 0;
   std::uint32_t crc = 0;
@@ -39,21 +39,21 @@ class PayloadChecks {
   /// Has the GPU compute the CRC of a received payload. Takes the frame unless it returns a drop.
   /// @param received  whose `mbuf` is the frame: a header, and behind it the payload's mbuf.
   /// @param[out] may_be_done  something may be in the fold queue to be taken.
-  [[nodiscard]] wire::Drop start(const CheckedPacket& received, FoldQueue& folds,
+  [[nodiscard]] wire::Drop start(const IncomingPacket& received, FoldQueue& folds,
                                  bool& may_be_done) noexcept;
   /// The packet that was checked: its payload is the caller's if it is not kept by keep().
-  [[nodiscard]] const CheckedPacket& packet(std::size_t place) const noexcept {
+  [[nodiscard]] const IncomingPacket& packet(std::size_t place) const noexcept {
     return checks_[place];
   }
   /// Its payload is right: take() gives it. @return whether there was room.
-  [[nodiscard]] bool keep(const CheckedPacket& packet) noexcept { return right_.push(packet); }
+  [[nodiscard]] bool keep(const IncomingPacket& packet) noexcept { return right_.push(packet); }
   [[nodiscard]] bool empty() const noexcept { return right_.empty(); }
-  [[nodiscard]] CheckedPacket take() noexcept;
+  [[nodiscard]] IncomingPacket take() noexcept;
   void free_all() noexcept;
 
  private:
-  std::vector<CheckedPacket> checks_;  ///< by place in the fold queue
-  FixedQueue<CheckedPacket> right_;    ///< to be received
+  std::vector<IncomingPacket> checks_;  ///< by place in the fold queue
+  FixedQueue<IncomingPacket> right_;    ///< to be received
 };
 
 }  // namespace gradwire::collective

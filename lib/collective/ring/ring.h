@@ -62,7 +62,7 @@ class Ring {
   /// Data of a link of the ring, from which a hello came.
   /// @return how many packets of the run it took care of, and of their frames: all, unless the
   /// group ended on the way.
-  std::size_t receive_data(Link& link, const DataRun& run, TimeNs now) noexcept;
+  std::size_t receive_data(const DataRun& run, TimeNs now) noexcept;
   /// An acknowledgement of a link of the ring, which its sender has taken.
   /// @param granted_before  what the next rank had posted, as far as was known before.
   void on_ack(Link& link, const wire::AckHeader& ack, std::uint64_t granted_before,
@@ -123,27 +123,17 @@ class Ring {
   }
 
   // ring_receive.cc
-  /// A packet of data, on its way through the checks.
-  struct Incoming {
-    wire::DataHeader header;
-    rte_mbuf* mbuf = nullptr;
-    std::byte* payload = nullptr;
-    std::uint32_t bytes = 0;
-    std::uint32_t crc = 0;
-    std::uint64_t number = 0;
-    bool ecn_ce = false;
-    bool checked = false;  ///< the payload is known to be right, and `mbuf` is the payload's
-  };
+  /// @param checked  its payload is known to be right, and its mbuf is the payload's.
   /// @return whether the mbuf was taken.
-  bool receive(Link& link, const Incoming& packet, TimeNs now) noexcept;
+  bool receive(const IncomingPacket& packet, bool checked, TimeNs now) noexcept;
   [[nodiscard, gnu::always_inline]] inline bool payload_is_right(
-      const Incoming& packet, const std::byte* read_next) const noexcept;
+      const IncomingPacket& packet, bool checked, const std::byte* read_next) const noexcept;
   /// @param op  nullptr: it is done.
   [[nodiscard, gnu::always_inline]] inline Arrival arrival_of(const Op* op,
                                                               const wire::DataHeader& header,
                                                               Site& site) const noexcept;
-  bool hold_early(Link& link, const Incoming& packet, TimeNs now) noexcept;
-  void count_received(const Incoming& packet) noexcept;
+  bool hold_early(Link& link, const IncomingPacket& packet, bool checked, TimeNs now) noexcept;
+  void count_received(const IncomingPacket& packet) noexcept;
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;

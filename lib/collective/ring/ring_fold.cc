@@ -131,7 +131,7 @@ void Ring::return_credit(LinkSender& from) noexcept {
 void Ring::complete_later(const Folded& done, TimeNs now) noexcept { complete(done, now); }
 
 void Ring::complete_check(const Folded& done, TimeNs now) noexcept {
-  const CheckedPacket& check = checks_.packet(folds_.place_of(*done.work));
+  const IncomingPacket& check = checks_.packet(folds_.place_of(*done.work));
   const bool right = done.crc == check.crc;
   if (live() && done.ok && right && checks_.keep(check)) return;
   if (live() && done.ok)

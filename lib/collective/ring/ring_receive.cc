@@ -28,15 +28,16 @@ inline Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header,
   return arrival;
 }
 
-inline bool Ring::payload_is_right(const Incoming& packet,
+inline bool Ring::payload_is_right(const IncomingPacket& packet, bool checked,
                                    const std::byte* read_next) const noexcept {
-  if (packet.checked || !config_.payload_crc) return true;
+  if (checked || !config_.payload_crc) return true;
   const profile::Stage stage(profile::StageId::kIntegrity);
   return wire::crc32c({packet.payload, packet.bytes}, read_next) == packet.crc;
 }
 
-std::size_t Ring::receive_data(Link& link, const DataRun& run, TimeNs now) noexcept {
-  Incoming incoming;
+std::size_t Ring::receive_data(const DataRun& run, TimeNs now) noexcept {
+  IncomingPacket incoming;
+  incoming.link = run.from.link;
   incoming.header = run.header;
   incoming.bytes = run.payload_bytes;
   incoming.ecn_ce = run.ecn_ce;
@@ -48,16 +49,17 @@ std::size_t Ring::receive_data(Link& link, const DataRun& run, TimeNs now) noexc
     incoming.mbuf = packet.mbuf;
     incoming.payload = packet.payload;
     incoming.crc = packet.place.payload_crc;
-    incoming.number = packet.place.packet_number;
-    if (!receive(link, incoming, now)) rte_pktmbuf_free(packet.mbuf);
+    incoming.packet_number = packet.place.packet_number;
+    if (!receive(incoming, false, now)) rte_pktmbuf_free(packet.mbuf);
   }
   return taken;
 }
 
-bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
+bool Ring::receive(const IncomingPacket& packet, bool checked, TimeNs now) noexcept {
+  Link& link = *links()[packet.link];
   const wire::DataHeader& header = packet.header;
   transport::Receiver& receiver = link.receiver().transport();
-  switch (receiver.check(packet.number)) {
+  switch (receiver.check(packet.packet_number)) {
     case transport::Receiver::Verdict::kNew:
       break;
     case transport::Receiver::Verdict::kDuplicate:
@@ -74,22 +76,14 @@ bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
     counters_.count_drop(Drop::kOpAhead);
     return false;
   }
-  if (buffers_.on_device() && !packet.checked) {
+  if (buffers_.on_device() && !checked) {
     bool may_be_done = false;
-    const Drop drop = checks_.start({.mbuf = packet.mbuf,
-                                     .payload = packet.payload,
-                                     .bytes = packet.bytes,
-                                     .crc = packet.crc,
-                                     .packet_number = packet.number,
-                                     .link = link.end.address().index,
-                                     .ecn_ce = packet.ecn_ce,
-                                     .header = header},
-                                    folds_, may_be_done);
+    const Drop drop = checks_.start(packet, folds_, may_be_done);
     if (drop != Drop::kNone) counters_.count_drop(drop);
     if (may_be_done) services_.take_folded(now);
     return drop == Drop::kNone;
   }
-  if (!ops_.was_posted(header.op_seq)) return hold_early(link, packet, now);
+  if (!ops_.was_posted(header.op_seq)) return hold_early(link, packet, checked, now);
 
   if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
     // The header's CRC is right and so is the neighbor's address: it did call something else.
@@ -104,16 +98,16 @@ bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
     return false;
   }
   if (arrival == Arrival::kDuplicate) {
-    receiver.accept(now, packet.number, packet.ecn_ce);
+    receiver.accept(now, packet.packet_number, packet.ecn_ce);
     receiver.on_duplicate(now);
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  if (op->keeps_own && ops_.waits_for_own(header)) return hold_early(link, packet, now);
+  if (op->keeps_own && ops_.waits_for_own(header)) return hold_early(link, packet, checked, now);
   const std::byte* const next_read =
       arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
-  if (!payload_is_right(packet, next_read)) {
-    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, packet.number, packet.ecn_ce);
+  if (!payload_is_right(packet, checked, next_read)) {
+    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, packet.packet_number, packet.ecn_ce);
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
@@ -122,7 +116,7 @@ bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
     counters_.count_drop(Drop::kNoBuffer);
     return false;
   }
-  receiver.accept(now, packet.number, packet.ecn_ce);
+  receiver.accept(now, packet.packet_number, packet.ecn_ce);
   GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
                   config_.rank, config_.lane);
   stall_.moved(now);
@@ -131,13 +125,13 @@ bool Ring::receive(Link& link, const Incoming& packet, TimeNs now) noexcept {
   return true;
 }
 
-void Ring::count_received(const Incoming& packet) noexcept {
+void Ring::count_received(const IncomingPacket& packet) noexcept {
   counters_.ecn_ce_received += packet.ecn_ce ? 1 : 0;
   ++counters_.data_packets_received;
   counters_.data_bytes_received += packet.bytes;
 }
 
-bool Ring::hold_early(Link& link, const Incoming& packet, TimeNs now) noexcept {
+bool Ring::hold_early(Link& link, const IncomingPacket& packet, bool checked, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.header;
   transport::Receiver& receiver = link.receiver().transport();
   const bool held_already = early_.holds(header);
@@ -146,16 +140,16 @@ bool Ring::hold_early(Link& link, const Incoming& packet, TimeNs now) noexcept {
     counters_.count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!payload_is_right(packet, nullptr)) {
+  if (!payload_is_right(packet, checked, nullptr)) {
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
-  receiver.accept(now, packet.number, packet.ecn_ce);
+  receiver.accept(now, packet.packet_number, packet.ecn_ce);
   if (held_already) {
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  early_.add({packet.mbuf, packet.payload, packet.crc, link.end.address().index, packet.header});
+  early_.add({packet.mbuf, packet.payload, packet.crc, packet.link, packet.header});
   ++counters_.early_packets;
   count_received(packet);
   link.receiver().take_chunk();
@@ -227,17 +221,8 @@ void Ring::report_mismatch(const Link& from, std::uint64_t op_seq, const OpCall&
 
 void Ring::take_checked(TimeNs now) noexcept {
   while (!checks_.empty()) {  // an abort empties it
-    const CheckedPacket check = checks_.take();
-    Incoming packet;
-    packet.header = check.header;
-    packet.mbuf = check.mbuf;
-    packet.payload = check.payload;
-    packet.bytes = check.bytes;
-    packet.crc = check.crc;
-    packet.number = check.packet_number;
-    packet.ecn_ce = check.ecn_ce;
-    packet.checked = true;
-    if (!receive(*links()[check.link], packet, now)) rte_pktmbuf_free(check.mbuf);
+    const IncomingPacket check = checks_.take();
+    if (!receive(check, true, now)) rte_pktmbuf_free(check.mbuf);
   }
   fold(now);
 }
