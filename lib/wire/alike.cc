@@ -15,15 +15,29 @@ using layout::Header;
 std::uint64_t word(const std::byte* header, std::size_t at) noexcept {
   return layout::load64(header + at);
 }
+/// As it lies in memory.
+std::uint64_t raw(const std::byte* header, std::size_t at) noexcept {
+  std::uint64_t piece;
+  std::memcpy(&piece, header + at, sizeof piece);
+  return piece;
+}
 
+constexpr std::size_t kNumber = offsetof(Header, packet_number);
 constexpr std::size_t kFields = offsetof(Header, type_fields);
 constexpr std::size_t kCountAndHop = kFields + offsetof(layout::DataFields, total_count);
 constexpr std::size_t kChunkAndTag = kFields + offsetof(layout::DataFields, chunk);
 constexpr std::size_t kKindsAndRank =
     kFields + offsetof(layout::DataFields, collective_and_datatype);
+constexpr std::size_t kHeaderCrc = offsetof(Header, header_crc);
+constexpr std::size_t kToken = offsetof(Header, token);
+static_assert(kNumber == 8 && kFields == 16 && kCountAndHop == 24 && kChunkAndTag == 32 &&
+              kKindsAndRank == 40 && kHeaderCrc == 48 && kToken == 56 && kHeaderBytes == 64);
 static_assert(kCountAndHop + 6 == kFields + offsetof(layout::DataFields, hop));
 static_assert(kChunkAndTag + 4 == kFields + offsetof(layout::DataFields, tag));
 static_assert(kKindsAndRank + 6 == offsetof(Header, from_rank));
+static_assert(kHeaderCrc + 4 == offsetof(Header, payload_crc));
+constexpr std::uint64_t kHopBits = layout::swapped(std::uint64_t{0xffff});
+constexpr std::uint64_t kChunkBits = layout::swapped(std::uint64_t{0xffffffff} << 32);
 
 }  // namespace
 
@@ -54,20 +68,35 @@ bool DataMemory::read(std::span<const std::byte> packet, std::uint32_t address_c
   if (packet.size() != packet_bytes_ || packet_bytes_ == 0) return false;
   const std::byte* const it = packet.data();
   const std::byte* const kept = header_.data();
-  const auto differ = [&](std::size_t at) { return word(it, at) ^ word(kept, at); };
-  const std::uint64_t count_and_hop = word(it, kCountAndHop);
-  const std::uint64_t chunk_and_tag = word(it, kChunkAndTag);
-  if ((differ(0) | differ(kFields) | (count_and_hop ^ word(kept, kCountAndHop)) >> 16 |
-       (chunk_and_tag ^ word(kept, kChunkAndTag)) << 32 | differ(kKindsAndRank) |
-       differ(offsetof(Header, token))) != 0) {
+  // As they lie in memory: they are swapped only if their value counts.
+  const std::uint64_t front = raw(it, 0);
+  const std::uint64_t number = raw(it, kNumber);
+  const std::uint64_t fields = raw(it, kFields);
+  const std::uint64_t count_and_hop = raw(it, kCountAndHop);
+  const std::uint64_t chunk_and_tag = raw(it, kChunkAndTag);
+  const std::uint64_t kinds_and_rank = raw(it, kKindsAndRank);
+  const std::uint64_t token = raw(it, kToken);
+  if (((front ^ raw(kept, 0)) | (fields ^ raw(kept, kFields)) |
+       ((count_and_hop ^ raw(kept, kCountAndHop)) & ~kHopBits) |
+       ((chunk_and_tag ^ raw(kept, kChunkAndTag)) & ~kChunkBits) |
+       (kinds_and_rank ^ raw(kept, kKindsAndRank)) | (token ^ raw(kept, kToken))) != 0) {
     return false;
   }
-  const std::uint64_t crcs = word(it, offsetof(Header, header_crc));
-  if ((layout::header_crc(it) ^ address_crc) != crcs >> 32) return false;
-  out.packet_number = word(it, offsetof(Header, packet_number));
-  out.chunk = static_cast<std::uint32_t>(chunk_and_tag >> 32);
+  const std::uint64_t crcs = word(it, kHeaderCrc);
+  layout::HeaderCrc crc;
+  crc.add(front);
+  crc.add(number);
+  crc.add(fields);
+  crc.add(count_and_hop);
+  crc.add(chunk_and_tag);
+  crc.add(kinds_and_rank);
+  crc.add_payload_crc(static_cast<std::uint32_t>(crcs));
+  crc.add(token);
+  if ((crc.value() ^ address_crc) != crcs >> 32) return false;
+  out.packet_number = layout::swapped(number);
+  out.chunk = static_cast<std::uint32_t>(layout::swapped(chunk_and_tag) >> 32);
   out.payload_crc = static_cast<std::uint32_t>(crcs);
-  out.hop = static_cast<std::uint16_t>(count_and_hop);
+  out.hop = static_cast<std::uint16_t>(layout::swapped(count_and_hop));
   return out.packet_number != 0 && out.packet_number <= kLastPacketNumber && out.hop < kHopsMax;
 }
 
@@ -76,24 +105,25 @@ void DataTemplate::make(const CommonHeader& common, const DataHeader& data) noex
   DataHeader nowhere = data;
   nowhere.chunk = nowhere.hop = 0;
   encode_data(header, common, nowhere, 0);
-  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = word(header.data(), 8 * i);
+  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = raw(header.data(), 8 * i);
 }
 
 void DataTemplate::write(std::byte* out, const DataPlace& place) const noexcept {
-  // Each store as wide as the loads of the CRC that follow it: see packet_encode.cc.
-  const auto store = [out](std::size_t at, std::uint64_t value) {
-    layout::store64(out + at, value);
+  layout::HeaderCrc crc;
+  const auto put = [&](std::size_t at, std::uint64_t piece) {
+    std::memcpy(out + at, &piece, sizeof piece);
+    crc.add(piece);
   };
   const auto kept = [this](std::size_t at) { return words_[at / 8]; };
-  store(0, kept(0));
-  store(offsetof(Header, packet_number), place.packet_number);
-  store(kFields, kept(kFields));
-  store(kCountAndHop, kept(kCountAndHop) | place.hop);
-  store(kChunkAndTag, kept(kChunkAndTag) | std::uint64_t{place.chunk} << 32);
-  store(kKindsAndRank, kept(kKindsAndRank));
-  store(offsetof(Header, token), kept(offsetof(Header, token)));
-  layout::store32(out + offsetof(Header, payload_crc), place.payload_crc);
-  layout::store32(out + offsetof(Header, header_crc), layout::header_crc(out));
+  put(0, kept(0));
+  put(kNumber, layout::swapped(place.packet_number));
+  put(kFields, kept(kFields));
+  put(kCountAndHop, kept(kCountAndHop) | layout::swapped(std::uint64_t{place.hop}));
+  put(kChunkAndTag, kept(kChunkAndTag) | layout::swapped(std::uint64_t{place.chunk} << 32));
+  put(kKindsAndRank, kept(kKindsAndRank));
+  crc.add_payload_crc(place.payload_crc);
+  put(kToken, kept(kToken));
+  layout::store64(out + kHeaderCrc, std::uint64_t{crc.value()} << 32 | place.payload_crc);
 }
 
 }  // namespace gradwire::wire

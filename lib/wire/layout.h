@@ -5,6 +5,10 @@
 /// packet with memcpy, so that a packet may lie at any address.
 #pragma once
 
+#ifdef __SSE4_2__
+#include <nmmintrin.h>
+#endif
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -17,6 +21,16 @@
 namespace gradwire::wire::layout {
 
 /// An unsigned integer in network byte order.
+/// From the packet's order of bytes to the host's, and back.
+template <class T>
+[[nodiscard]] constexpr T swapped(T value) noexcept {
+  static_assert(std::is_unsigned_v<T>);
+  if constexpr (std::endian::native == std::endian::big) return value;
+  if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
+  if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
+  if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+}
+
 template <class T>
 class Big {
  public:
@@ -24,20 +38,14 @@ class Big {
   [[nodiscard]] T get() const noexcept {
     T value;
     std::memcpy(&value, raw_.data(), sizeof(T));
-    return swap(value);
+    return swapped(value);
   }
   void set(T value) noexcept {
-    value = swap(value);
+    value = swapped(value);
     std::memcpy(raw_.data(), &value, sizeof(T));
   }
 
  private:
-  static T swap(T value) noexcept {
-    if constexpr (std::endian::native == std::endian::big) return value;
-    if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
-    if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
-    if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
-  }
   std::array<std::uint8_t, sizeof(T)> raw_;
 };
 using Big16 = Big<std::uint16_t>;
@@ -257,7 +265,54 @@ struct ProgressCheck {
 static_assert(sizeof(ProgressCheck) == 24 && alignof(ProgressCheck) == 1);
 static_assert(offsetof(ProgressCheck, origin_rank) == 16);
 
-/// CRC32C of the header's 64 bytes without the field that holds it.
-[[nodiscard]] std::uint32_t header_crc(const std::byte* header) noexcept;
+/// CRC32C of the header's 64 bytes without the field that holds it, which are added in their order.
+/// For so few bytes the instruction is several times as fast as calls of ISA-L.
+class HeaderCrc {
+ public:
+  /// @param raw  8 bytes as they lie in memory.
+  void add(std::uint64_t raw) noexcept {
+#ifdef __SSE4_2__
+    state_ = _mm_crc32_u64(state_, raw);
+#else
+    extend(raw);
+#endif
+  }
+  void add_payload_crc(std::uint32_t value) noexcept {
+    const std::uint32_t raw = swapped(value);
+#ifdef __SSE4_2__
+    state_ = _mm_crc32_u32(static_cast<std::uint32_t>(state_), raw);
+#else
+    extend(raw);
+#endif
+  }
+  [[nodiscard]] std::uint32_t value() const noexcept { return ~static_cast<std::uint32_t>(state_); }
+
+ private:
+#ifndef __SSE4_2__
+  template <class T>
+  void extend(T raw) noexcept {
+    std::array<std::byte, sizeof(T)> bytes;
+    std::memcpy(bytes.data(), &raw, sizeof raw);
+    state_ = static_cast<std::uint32_t>(~crc32c_extend(value(), bytes));
+  }
+#endif
+  std::uint64_t state_ = 0xffffffff;
+};
+
+[[nodiscard]] inline std::uint32_t header_crc(const std::byte* header) noexcept {
+  HeaderCrc crc;
+  const auto add = [&](std::size_t at) {
+    std::uint64_t raw;
+    std::memcpy(&raw, header + at, sizeof raw);
+    crc.add(raw);
+  };
+  for (std::size_t at = 0; at < offsetof(Header, header_crc); at += 8) add(at);
+  Big32 payload_crc;
+  std::memcpy(&payload_crc, header + offsetof(Header, payload_crc), sizeof payload_crc);
+  crc.add_payload_crc(payload_crc.get());
+  add(offsetof(Header, token));
+  return crc.value();
+}
+static_assert(offsetof(Header, header_crc) % 8 == 0 && offsetof(Header, token) + 8 == kHeaderBytes);
 
 }  // namespace gradwire::wire::layout

@@ -310,14 +310,15 @@ struct Packet {
 /// @return whether the payload's CRC32C is the one in its header.
 [[nodiscard]] bool payload_crc_ok(const Packet& packet, const std::byte* ahead = nullptr) noexcept;
 
-/// CRC32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, as in the integrity field. `ahead` as
-/// above.
-[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
-                                   const std::byte* ahead = nullptr) noexcept;
-/// @return the CRC32C of what `crc` is of, followed by `bytes`: for a payload that is summed in
-/// pieces while each is in cache. `ahead` as above.
+/// @return the CRC32C (Castagnoli, RFC 3720 appendix B.4) of what `crc` is of, followed by `bytes`:
+/// for a payload that is summed in pieces while each is in cache. `ahead` as above.
 [[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes,
                                           const std::byte* ahead = nullptr) noexcept;
+/// That of `bytes`, as in the integrity field.
+[[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
+                                          const std::byte* ahead = nullptr) noexcept {
+  return crc32c_extend(0, bytes, ahead);
+}
 
 /// Writes the 64 bytes of a data packet's header before a payload of `payload_bytes` bytes whose
 /// CRC32C is `payload_crc`. `common.type` does not matter. data.count is not written: the payload's
