@@ -180,7 +180,6 @@ class Lane {
   [[nodiscard]] std::size_t room_by_any(const GroupSlot& slot, TimeNs now) const noexcept;
   void push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept;
   /// @return the frames' bytes on the wire.
-  static std::uint64_t push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept;
   [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;
   void tell_abort(GroupSlot& slot, TimeNs now) noexcept;
   /// @return whether all events were taken and reported.

@@ -102,9 +102,9 @@ bool Lane::receive(TimeNs now) noexcept {
         bytes += frame->pkt_len;
         receive_frame(p, frame, now);
       }
-      runs_.end(now);
       packets += passed.size();
     } while (received == burst && bytes < kRoundBytes && packets + burst <= kMaxBurst);
+    runs_.end(now);  // A run may go through all bursts of the round.
     if (packets == 0) continue;
     received_any = true;
     count(counters_.rx_packets, packets);

@@ -121,15 +121,6 @@ void Lane::forget_resting(const GroupSlot& slot) noexcept {
   resting_streams_ -= slot.streams;
 }
 
-std::uint64_t Lane::push(LanePort& port, std::span<rte_mbuf* const> frames) noexcept {
-  std::uint64_t bytes = 0;
-  for (rte_mbuf* frame : frames) {
-    bytes += frame->pkt_len;
-    port.tx.push(frame);
-  }
-  return bytes;
-}
-
 std::size_t Lane::room_by_any(const GroupSlot& slot, TimeNs now) const noexcept {
   std::size_t room = collective::OutboxSide::kCapacity;
   for (std::uint32_t left = slot.any_ports; left != 0; left &= left - 1) {
@@ -144,7 +135,7 @@ std::size_t Lane::room_by_any(const GroupSlot& slot, TimeNs now) const noexcept 
 void Lane::push_by_any(std::span<rte_mbuf* const> frames, TimeNs now) noexcept {
   for (rte_mbuf* const frame : frames) {
     LanePort& port = ports_[frame->port];
-    port.share.on_sent(now, push(port, {&frame, 1}));
+    port.share.on_sent(now, port.tx.push({&frame, 1}));
   }
 }
 
@@ -183,8 +174,9 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
   // With two ranks both belong to one link, and an acknowledgement has a higher packet number than
   // the data of the same round. If it were sent first, the other rank would take the data for
   // reordered.
-  const std::uint64_t down_bytes = push(down, {outbox_.down().frames.data(), outbox_.down().count});
-  const std::uint64_t up_bytes = push(up, {outbox_.up().frames.data(), outbox_.up().count});
+  const std::uint64_t down_bytes =
+      down.tx.push({outbox_.down().frames.data(), outbox_.down().count});
+  const std::uint64_t up_bytes = up.tx.push({outbox_.up().frames.data(), outbox_.up().count});
   up.share.on_sent(now, up_bytes);
   if (outbox_.any().count > 0) {
     push_by_any({outbox_.any().frames.data(), outbox_.any().count}, now);

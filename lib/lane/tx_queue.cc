@@ -11,14 +11,19 @@
 
 namespace gradwire::lane {
 
-void TxQueue::push(rte_mbuf* frame) noexcept {
-  if (count_ == kCapacity) {  // the caller did not check room(): lose a frame, not memory
-    rte_pktmbuf_free(frame);
-    return;
+std::uint64_t TxQueue::push(std::span<rte_mbuf* const> frames) noexcept {
+  std::uint64_t bytes = 0;
+  for (rte_mbuf* const frame : frames) {
+    bytes += frame->pkt_len;
+    if (count_ == kCapacity) [[unlikely]] {
+      rte_pktmbuf_free(frame);  // The caller did not check room(): lose a frame, not memory.
+      continue;
+    }
+    if (completion_.kind != TxCompletion::Kind::kNone) complete(frame);
+    frames_[(head_ + count_) % kCapacity] = frame;
+    ++count_;
   }
-  if (completion_.kind != TxCompletion::Kind::kNone) complete(frame);
-  frames_[(head_ + count_) % kCapacity] = frame;
-  ++count_;
+  return bytes;
 }
 
 void TxQueue::complete(rte_mbuf* frame) const noexcept {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "base/types.h"
 #include "lane/counters.h"
@@ -47,8 +48,10 @@ class TxQueue {
 
   [[nodiscard]] std::size_t room() const noexcept { return kCapacity - count_; }
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
-  /// Takes the mbuf. There must be room().
-  void push(rte_mbuf* frame) noexcept;
+  /// Takes the mbufs. There must be room() for them.
+  /// @return their bytes.
+  std::uint64_t push(std::span<rte_mbuf* const> frames) noexcept;
+  void push(rte_mbuf* frame) noexcept { push({&frame, 1}); }
   /// Gives the port what it takes. A port whose link is down takes nothing, and is not asked.
   /// @return whether it took any.
   bool flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& trace) noexcept;
