@@ -33,14 +33,19 @@ void Receiver::drop_oldest_range() noexcept {
   --range_count_;
 }
 
-void Receiver::insert(std::uint64_t packet_number) noexcept {
+void Receiver::insert(const wire::AckRange& numbers) noexcept {
   if (range_count_ > 0) {
     wire::AckRange& newest = ranges_[range_count_ - 1];
-    if (newest.last < packet_number && newest.last + 1 == packet_number) {
-      newest.last = packet_number;
+    if (newest.last < numbers.first && newest.last + 1 == numbers.first) {
+      newest.last = numbers.last;
       return;
     }
   }
+  insert(numbers.first);
+  for (std::uint64_t number = numbers.first; number != numbers.last;) insert(++number);
+}
+
+void Receiver::insert(std::uint64_t packet_number) noexcept {
   std::size_t i = first_range_reaching(packet_number);
   const bool joins_older = i > 0 && ranges_[i - 1].last + 1 == packet_number;
   const bool joins_newer = i < range_count_ && ranges_[i].first == packet_number + 1;
@@ -82,25 +87,29 @@ void Receiver::want_ack_by(TimeNs time) noexcept { ack_deadline_ = std::min(ack_
 void Receiver::note(std::uint64_t packet_number) noexcept {
   if (check(packet_number) != Verdict::kNew) return;
   largest_ = std::max(largest_, packet_number);
-  insert(packet_number);
+  insert({packet_number, packet_number});
 }
 
-void Receiver::accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept {
-  require_dear([&] { return check(packet_number) == Verdict::kNew; },
-               "a packet is accepted once, and only if its number is new");
+void Receiver::accept_all(TimeNs now, const wire::AckRange& numbers, bool ecn_ce) noexcept {
+  require_dear(
+      [&] { return check(numbers.first) == Verdict::kNew && check(numbers.last) == Verdict::kNew; },
+      "a packet is accepted once, and only if its number is new");
+  require(numbers.first <= numbers.last && numbers.last - numbers.first < kMostAtOnce,
+          "a burst accepts a packet, and no more than it has");
+  const auto count = static_cast<std::uint32_t>(numbers.last - numbers.first + 1);
   last_event_at_ = now;
-  ++packets_accepted_;
-  if (ecn_ce) ++ecn_ce_count_;
+  packets_accepted_ += count;
+  if (ecn_ce) ecn_ce_count_ += count;
   // RFC 9000 section 13.2.1: a packet that opens, fills or follows a gap is reported at once,
   // since the peer's loss detection waits for it.
-  const bool in_order = packet_number == largest_ + 1;
-  largest_ = std::max(largest_, packet_number);
-  if (packet_number > largest_accepted_) {
-    largest_accepted_ = packet_number;
+  const bool in_order = numbers.first == largest_ + 1;
+  largest_ = std::max(largest_, numbers.last);
+  if (numbers.last > largest_accepted_) {
+    largest_accepted_ = numbers.last;
     largest_arrived_at_ = now;
   }
-  insert(packet_number);
-  ++unacknowledged_packets_;
+  insert(numbers);
+  unacknowledged_packets_ += count;
   if (in_order) {
     want_ack_by(later(now, config_.max_ack_delay_ns));
   } else {

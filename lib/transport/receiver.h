@@ -31,15 +31,22 @@ class Receiver {
 
   /// Looks, and changes nothing.
   [[nodiscard]] Verdict check(std::uint64_t packet_number) const noexcept {
-    const bool newest = range_count_ != 0 && packet_number > ranges_[range_count_ - 1].last;
-    return newest ? Verdict::kNew : check_older(packet_number);
+    return is_newest(packet_number) ? Verdict::kNew : check_older(packet_number);
+  }
+  /// Whether it is larger than every number that was received before, and one was.
+  [[nodiscard]] bool is_newest(std::uint64_t packet_number) const noexcept {
+    return range_count_ != 0 && packet_number > ranges_[range_count_ - 1].last;
   }
   /// A packet came that wants no acknowledgement: its number counts as received, and nothing is
   /// due.
   void note(std::uint64_t packet_number) noexcept;
   /// The packet was accepted for good: it will be acknowledged and must not be dropped any more.
   /// `ecn_ce`: it came with CE. Out-of-order arrival makes an acknowledgement due at once.
-  void accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept;
+  void accept(TimeNs now, std::uint64_t packet_number, bool ecn_ce) noexcept {
+    accept_all(now, {packet_number, packet_number}, ecn_ce);
+  }
+  /// The same of all packets of a range, which came one after the other.
+  void accept_all(TimeNs now, const wire::AckRange& numbers, bool ecn_ce) noexcept;
   /// A duplicate came: its acknowledgement may have been lost, so one is due at once.
   void on_duplicate(TimeNs now) noexcept;
   /// Limits changed, or somebody probed: acknowledge with the next chance.
@@ -59,8 +66,10 @@ class Receiver {
   /// More ranges than one acknowledgement reports: holes that are older than the newest
   /// kMaxAckRanges are still told apart from duplicates.
   static constexpr std::size_t kMaxRanges = 256;
+  static constexpr std::uint64_t kMostAtOnce = 4096;  ///< packets of a burst: far more than any has
 
   [[nodiscard]] Verdict check_older(std::uint64_t packet_number) const noexcept;
+  void insert(const wire::AckRange& numbers) noexcept;
   void insert(std::uint64_t packet_number) noexcept;
   void drop_oldest_range() noexcept;
   [[nodiscard]] std::size_t first_range_reaching(std::uint64_t packet_number) const noexcept;
@@ -83,6 +92,43 @@ class Receiver {
   std::uint32_t unacknowledged_packets_ = 0;
   std::uint32_t ecn_ce_count_ = 0;
   bool ack_now_ = false;
+};
+
+/// What a burst accepts, of which a receiver hears at once: numbers mostly follow each other, and
+/// are larger than all before. It knows them from accept() on; the receiver does from tell() on,
+/// which comes before anything else is asked of the receiver.
+class AcceptedRun {
+ public:
+  AcceptedRun(Receiver& receiver, bool ecn_ce) noexcept : receiver_(receiver), ecn_ce_(ecn_ce) {}
+
+  [[nodiscard]] Receiver::Verdict check(TimeNs now, std::uint64_t packet_number) noexcept {
+    // None of those that follow the newest has come before.
+    if (newest_ && any_ && packet_number > numbers_.last && packet_number - numbers_.last == 1) {
+      return Receiver::Verdict::kNew;
+    }
+    tell(now);
+    return receiver_.check(packet_number);
+  }
+  /// check() has just called it new.
+  void accept(std::uint64_t packet_number) noexcept {
+    if (!any_) {
+      numbers_.first = packet_number;
+      newest_ = receiver_.is_newest(packet_number);
+    }
+    numbers_.last = packet_number;
+    any_ = true;
+  }
+  void tell(TimeNs now) noexcept {
+    if (any_) receiver_.accept_all(now, numbers_, ecn_ce_);
+    any_ = false;
+  }
+
+ private:
+  Receiver& receiver_;
+  wire::AckRange numbers_{};
+  bool any_ = false;
+  bool newest_ = false;  ///< numbers_.first was
+  bool ecn_ce_;
 };
 
 }  // namespace gradwire::transport

@@ -35,24 +35,6 @@ Sender::Sender(const SenderConfig& config, std::unique_ptr<CongestionController>
 
 Sender::~Sender() = default;
 
-std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
-  require(has_room(), "a packet is sent if there is a record for it");
-  const std::uint64_t packet_number = numbers_.take();
-  at(next_++) = {.cookie = cookie,
-                 .number = packet_number,
-                 .sent_at = now,
-                 .bytes = bytes,
-                 .state = State::kInFlight};
-  // The packet that had the slot one turn ago is forgotten now.
-  if (next_ - oldest_unacked_ > slot_mask_ + 1) ++oldest_unacked_;
-  bytes_in_flight_ += bytes;
-  ++packets_in_flight_;
-  pto_base_ = std::max(pto_base_, now);
-  pacer_.on_sent(now, bytes);
-  controller_->on_packet_sent(now, bytes);
-  return packet_number;
-}
-
 TimeNs Sender::pacing_time(TimeNs now, std::uint32_t bytes) const noexcept {
   return pacer_.time_for(now, bytes);
 }

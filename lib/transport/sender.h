@@ -6,11 +6,13 @@
 /// cookie given back. One lane owns it; it allocates at construction only; time is a parameter.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/require.h"
 #include "base/types.h"
 #include "transport/congestion.h"
 #include "transport/pacer.h"
@@ -201,5 +203,23 @@ class Sender {
   std::uint64_t packets_lost_ = 0;
   RttEstimator rtt_;
 };
+
+inline std::uint64_t Sender::on_sent(TimeNs now, std::uint32_t bytes, Cookie cookie) noexcept {
+  require(has_room(), "a packet is sent if there is a record for it");
+  const std::uint64_t packet_number = numbers_.take();
+  at(next_++) = {.cookie = cookie,
+                 .number = packet_number,
+                 .sent_at = now,
+                 .bytes = bytes,
+                 .state = State::kInFlight};
+  // The packet that had the slot one turn ago is forgotten now.
+  if (next_ - oldest_unacked_ > slot_mask_ + 1) ++oldest_unacked_;
+  bytes_in_flight_ += bytes;
+  ++packets_in_flight_;
+  pto_base_ = std::max(pto_base_, now);
+  pacer_.on_sent(now, bytes);
+  controller_->on_packet_sent(now, bytes);
+  return packet_number;
+}
 
 }  // namespace gradwire::transport

@@ -270,3 +270,47 @@ TEST_CASE("numbers at the end of their range are told apart, too") {
   receiver.accept(0, kMax - 1, false);
   CHECK(ranges_of(receiver) == std::vector<wire::AckRange>{{kMax - 2, kMax}, {0, 0}});
 }
+
+TEST_CASE("a burst's numbers, told at once, do what they do one by one") {
+  const std::uint64_t seed = test_seed();
+  INFO("GRADWIRE_TEST_SEED=" << seed);
+  std::mt19937_64 random(seed);
+  for (int run = 0; run < 300; ++run) {
+    Receiver one_by_one({});
+    Receiver at_once({});
+    std::uint64_t next = 1 + random() % 3;
+    TimeNs now = 0;
+    for (int burst = 0; burst < 30; ++burst) {
+      now += 1 + static_cast<TimeNs>(random() % 300'000);
+      const bool ecn_ce = random() % 4 == 0;
+      AcceptedRun accepted(at_once, ecn_ce);
+      const std::uint64_t packets = random() % 12;
+      for (std::uint64_t i = 0; i < packets; ++i) {
+        // Mostly in order; some are lost, some come late, some twice.
+        std::uint64_t number = next++;
+        if (random() % 8 == 0) next += random() % 3;
+        if (random() % 6 == 0) number = 1 + random() % next;
+        const Verdict verdict = one_by_one.check(number);
+        REQUIRE(accepted.check(now, number) == verdict);
+        if (verdict == Verdict::kNew && random() % 16 != 0) {
+          one_by_one.accept(now, number, ecn_ce);
+          accepted.accept(number);
+        }
+      }
+      accepted.tell(now);
+      REQUIRE(at_once.packets_accepted() == one_by_one.packets_accepted());
+      REQUIRE(at_once.deadline() == one_by_one.deadline());
+      REQUIRE(at_once.ack_due(now, false) == one_by_one.ack_due(now, false));
+      if (random() % 3 == 0) {
+        wire::AckHeader a;
+        wire::AckHeader b;
+        one_by_one.write_ack(now, a);
+        at_once.write_ack(now, b);
+        REQUIRE(std::vector(a.ranges.begin(), a.ranges.begin() + a.range_count) ==
+                std::vector(b.ranges.begin(), b.ranges.begin() + b.range_count));
+        REQUIRE(a.delay_ns == b.delay_ns);
+        REQUIRE(a.ecn_ce_count == b.ecn_ce_count);
+      }
+    }
+  }
+}
