@@ -114,10 +114,9 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
 
   op->record = OpRecord{now, 0, plan.bytes, counters_.retransmissions, spec.collective};
   if (ops_.posted() == ops_.done() + 1) stall_.moved(now);
-  op->streaming = plan.bytes >= config_.streaming_bytes;
   GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
                   op->record.bytes);
-  if (ring_) ring_->on_posted(plan.rules, now);
+  if (ring_) ring_->on_posted(*op, now);
   if (live()) off_ring_.on_posted(*op, plan, now);
   if (live()) op_ends_.finish_if_done(*op);
   if (live()) abort_if(membership_.missed_by_who_left(), now);

@@ -81,7 +81,17 @@ struct Entry {
   std::uint64_t offset_bytes = 0;       ///< of the chunk in each input (source) and output
   std::int64_t output_shift_bytes = 0;  ///< added to `offset_bytes` for outputs
   std::uint64_t cookie = 0;             ///< the caller's; comes back in the completion
+  /// The caller has found is_one_each(), and what that looks at has not changed since.
+  bool one_each = false;
 };
+
+/// Whether it has one input and one output, and a redop that every datatype has. It looks neither
+/// at the kind nor at the packet and its offset.
+[[nodiscard]] inline bool is_one_each(const Entry& entry) noexcept {
+  return entry.member_count == 1 && entry.output_count <= 1 && !entry.crc &&
+         entry.redop <= RedOp::kProd && is_valid(entry.datatype) && entry.divisor != 0 &&
+         entry.divisor <= kMaxProcesses && entry.inputs != nullptr && entry.outputs != nullptr;
+}
 
 /// Whether contributions of several members lose bits if they travel as the datatype: 16-bit
 /// datatypes, whose wide form is fp32.

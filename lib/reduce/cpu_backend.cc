@@ -51,8 +51,10 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::uint32_t sources_max() const noexcept override { return kMaxRanks; }
 
   [[nodiscard]] bool run(const Entry& entry) noexcept override {
-    if (is_one_copy(entry)) {
-      copy(entry);
+    const bool is_load = entry.kind == Kind::kLoad && !entry.finalize;
+    if ((is_load || entry.kind == Kind::kStore) && (entry.one_each || is_one_each(entry)) &&
+        entry.count != 0 && entry.packet != nullptr) {
+      copy(entry, is_load);
       return true;
     }
     if (!is_plain(entry) || entry.crc) return run_other(entry);
@@ -77,7 +79,12 @@ class CpuBackend final : public Backend {
     std::array<const std::byte*, kMaxSources> sources;
     std::array<std::byte*, kMaxTargets> targets;
     Fold fold;
-    lower(entry, sources.data(), targets.data(), fold);
+    if (entry.one_each &&
+        (entry.kind == Kind::kReduceAndStore || entry.kind == Kind::kReduceInPacket)) {
+      lower_pair(entry, sources.data(), targets.data(), fold);
+    } else {
+      lower(entry, sources.data(), targets.data(), fold);
+    }
     if (streams(entry)) {
       // One more pass over a payload in L1 costs less than outputs that go through the cache.
       if (entry.kind == Kind::kReduceAndStore) {
@@ -101,22 +108,12 @@ class CpuBackend final : public Backend {
     fold_all(entry, fold);
   }
 
-  /// Whether the entry is well-formed, and copies one member's input to the packet or the packet to
-  /// one output: of the ring's chunks most.
-  [[nodiscard]] static bool is_one_copy(const Entry& entry) noexcept {
-    if (entry.member_count != 1 || entry.output_count > 1 || entry.crc || entry.count == 0 ||
-        entry.packet == nullptr || entry.redop > RedOp::kProd || !is_valid(entry.datatype) ||
-        entry.divisor == 0 || entry.divisor > kMaxProcesses) {
-      return false;
-    }
-    if (entry.kind == Kind::kStore) return entry.outputs != nullptr;
-    return entry.kind == Kind::kLoad && !entry.finalize && entry.inputs != nullptr;
-  }
-  void copy(const Entry& entry) noexcept {
+  /// One member's input to the packet, or the packet to one output: most of the ring's chunks.
+  void copy(const Entry& entry, bool is_load) noexcept {
     const std::size_t bytes = std::size_t{entry.count} * element_bytes(entry.datatype);
     counters_.bytes += bytes;
     ++counters_.chunks_moved;
-    if (entry.kind == Kind::kLoad) {
+    if (is_load) {
       copy_bits(entry.packet, entry.inputs[0] + entry.offset_bytes, bytes);
     } else if (std::byte* const to = entry.outputs[0] + output_offset(entry); streams(entry)) {
       kernels_.streaming_copy(to, entry.packet, bytes);

@@ -122,6 +122,21 @@ inline constexpr std::size_t kMaxTargets = kMaxMembers + 1;
   }
 }
 
+/// The same for an entry that is_one_each(), and of kind kReduceInPacket or kReduceAndStore.
+[[gnu::always_inline]] inline void lower_pair(const Entry& entry, const std::byte** sources,
+                                              std::byte** targets, Fold& fold) noexcept {
+  const bool stores = entry.kind == Kind::kReduceAndStore;
+  fold.sources = sources;
+  fold.targets = targets;
+  fold.count = entry.count;
+  fold.divisor = (entry.finalize || stores) && entry.redop == RedOp::kAvg ? entry.divisor : 1;
+  fold.source_count = 2;
+  sources[0] = entry.inputs[0] + entry.offset_bytes;
+  sources[1] = targets[0] = entry.packet;
+  if (stores) targets[1] = entry.outputs[0] + output_offset(entry);
+  fold.target_count = stores ? 2 : 1;
+}
+
 /// The same for kFoldInOrder.
 /// @param sources  room for [entry.source_count].
 /// @param targets  room for kMaxTargets.

@@ -7,7 +7,10 @@ namespace gradwire::collective {
 
 InFlight::InFlight(std::uint32_t packets) : records_(packets) {
   free_.reserve(packets);
-  for (std::uint32_t i = packets; i-- > 0;) free_.push_back(i);
+  for (std::uint32_t i = packets; i-- > 0;) {
+    records_[i].index = i;
+    free_.push_back(i);
+  }
 }
 
 bool InFlight::has_any_of(std::uint64_t op_seq) const noexcept {
@@ -24,7 +27,7 @@ bool InFlight::has_any_up_to(std::uint64_t op_seq) const noexcept {
 
 void InFlight::release_all() noexcept {
   for (SentRecord& record : records_) {
-    if (record.state != SentRecord::State::kFree) release(record);
+    if (record.state != SentRecord::State::kFree) rte_pktmbuf_free(release(record));
   }
 }
 

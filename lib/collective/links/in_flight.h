@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/require.h"
@@ -19,6 +20,7 @@ struct SentRecord {
   enum class State : std::uint8_t { kFree, kInFlight, kLost };
   State state = State::kFree;
   std::uint32_t generation = 0;
+  std::uint32_t index = 0;  ///< among the records
   std::uint64_t last_packet_number = 0;
   ReadyChunk chunk;
 };
@@ -57,20 +59,19 @@ class InFlight {
     ++lost_;
   }
   /// The chunk is acknowledged, or nobody waits for it any more.
-  void release(SentRecord& record) noexcept {
+  /// @return its mbuf, which is the caller's.
+  [[nodiscard]] rte_mbuf* release(SentRecord& record) noexcept {
     require(record.state != SentRecord::State::kFree, "a record is released once");
     if (record.state == SentRecord::State::kLost) --lost_;
-    rte_pktmbuf_free(record.chunk.mbuf);
-    record.chunk.mbuf = nullptr;
     record.state = SentRecord::State::kFree;
-    free_.push_back(static_cast<std::uint32_t>(&record - records_.data()));
+    free_.push_back(record.index);
+    return std::exchange(record.chunk.mbuf, nullptr);
   }
   void release_all() noexcept;
 
   /// What the transport calls a record while it is used. find() knows it until release().
   [[nodiscard]] transport::Cookie cookie_of(const SentRecord& record) const noexcept {
-    const auto index = static_cast<std::uint64_t>(&record - records_.data());
-    return std::uint64_t{record.generation} << 32 | index;
+    return std::uint64_t{record.generation} << 32 | record.index;
   }
   /// nullptr if that use is over.
   [[nodiscard]] SentRecord* find(transport::Cookie cookie) noexcept {

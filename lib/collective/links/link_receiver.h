@@ -35,8 +35,8 @@ class LinkReceiver {
   [[nodiscard]] std::uint64_t credit_limit() const noexcept {
     return finished_ + buffers_.chunks_held();
   }
-  /// A chunk that was not there before is kept.
-  void take_chunk() noexcept { ++taken_; }
+  /// Chunks that were not there before are kept.
+  void take_chunks(std::uint64_t chunks) noexcept { taken_ += chunks; }
   /// If a backend or the next rank frees buffers after the last acknowledgement, no packet would
   /// tell the other rank. So an acknowledgement is sent when a quarter of the window is free, or
   /// sooner if the other rank is about to run out of credit.

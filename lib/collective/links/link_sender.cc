@@ -77,12 +77,18 @@ SendOutcome LinkSender::on_ack(const wire::AckHeader& ack, TimeNs now) noexcept 
 SendOutcome LinkSender::on_deadline(TimeNs now) noexcept { return apply(sender_.on_deadline(now)); }
 
 SendOutcome LinkSender::apply(const transport::Outcome& outcome) noexcept {
+  std::array<rte_mbuf*, 64> acked;
+  unsigned count = 0;
   for (const transport::Cookie cookie : outcome.acked) {
     SentRecord* record = in_flight_.find(cookie);
     if (record == nullptr) continue;
     freed_ += record->chunk.id.holds_credit ? 1 : 0;
-    in_flight_.release(*record);
+    acked[count++] = in_flight_.release(*record);
+    if (count < acked.size()) continue;
+    rte_pktmbuf_free_bulk(acked.data(), count);
+    count = 0;
   }
+  if (count != 0) rte_pktmbuf_free_bulk(acked.data(), count);
   for (const transport::Cookie cookie : outcome.lost) {
     SentRecord* record = in_flight_.find(cookie);
     // It may have been repeated since by a probe and be lost under its old number only: sending it
@@ -107,11 +113,11 @@ void LinkSender::make_headers(const ReadyChunk& chunk, Headers& headers) const n
   headers.data.make(end_.header(PacketType::kData, 0), header_of(chunk.id.op_seq, chunk.call));
 }
 
-void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
-                             std::uint64_t packet_number) noexcept {
+inline void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+                                    std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = end_.address().frame.bytes();
   std::byte* frame = nullptr;
-  if (buffers_.on_device()) {
+  if (buffers_.on_device()) [[unlikely]] {
     frame = rte_pktmbuf_mtod(mbuf, std::byte*);
   } else {
     frame = chunk.payload - wire::kHeaderBytes - frame_bytes;
@@ -126,7 +132,7 @@ void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   }
   Headers& headers = headers_[chunk.id.op_seq % headers_.size()];
   if (headers.op_seq != chunk.id.op_seq || headers.bytes != chunk.bytes ||
-      headers.frames_made != end_.frames_made()) {
+      headers.frames_made != end_.frames_made()) [[unlikely]] {
     make_headers(chunk, headers);
   }
   // A constant length makes the copy a few moves instead of a call.
@@ -137,26 +143,32 @@ void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
   headers.data.write(frame + frame_bytes, {packet_number, chunk.id.chunk, chunk.crc, chunk.id.hop});
 }
 
-bool LinkSender::transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept {
+/// Of a payload on a device: what a driver may still hold has a header of its own, and the payload
+/// does not change. Of another one, of which a driver still holds the frame that went out before:
+/// a copy, since that one's bytes must not change.
+rte_mbuf* LinkSender::make_frame(ReadyChunk& chunk) noexcept {
+  if (buffers_.on_device()) return buffers_.chain_header(chunk);
+  std::byte* payload = nullptr;
+  rte_mbuf* copy = buffers_.alloc(payload);
+  if (copy == nullptr) return nullptr;
+  std::memcpy(payload, chunk.payload, chunk.bytes);
+  rte_pktmbuf_free(chunk.mbuf);
+  chunk.mbuf = copy;
+  chunk.payload = payload;
+  ++counters_.copies;
+  return copy;
+}
+
+inline bool LinkSender::transmit(SentRecord& record, std::uint32_t wire_bytes, TimeNs now,
+                                 OutboxSide& box) noexcept {
   ReadyChunk& chunk = record.chunk;
   rte_mbuf* frame = chunk.mbuf;
-  if (buffers_.on_device()) {
-    // What a driver may still hold has a header of its own, and the payload does not change.
-    frame = buffers_.chain_header(chunk);
+  if (buffers_.on_device() ||
+      (rte_mbuf_refcnt_read(frame) != 1 && !planted(PlantedBug::kEarlyReuse))) [[unlikely]] {
+    frame = make_frame(chunk);
     if (frame == nullptr) return false;
-  } else if (rte_mbuf_refcnt_read(chunk.mbuf) != 1 && !planted(PlantedBug::kEarlyReuse)) {
-    // A driver still holds the frame that went out before: its bytes must not change.
-    std::byte* payload = nullptr;
-    rte_mbuf* copy = buffers_.alloc(payload);
-    if (copy == nullptr) return false;
-    std::memcpy(payload, chunk.payload, chunk.bytes);
-    rte_pktmbuf_free(chunk.mbuf);
-    frame = chunk.mbuf = copy;
-    chunk.payload = payload;
-    ++counters_.copies;
   }
-  record.last_packet_number =
-      sender_.on_sent(now, wire_bytes(chunk.bytes), in_flight_.cookie_of(record));
+  record.last_packet_number = sender_.on_sent(now, wire_bytes, in_flight_.cookie_of(record));
   in_flight_.mark_sent(record);
   write_frame(frame, chunk, record.last_packet_number);
   rte_mbuf_refcnt_update(chunk.mbuf, 1);
@@ -169,18 +181,13 @@ bool LinkSender::transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexc
   return true;
 }
 
-void LinkSender::transmit_first(const ReadyChunk& chunk, TimeNs now, OutboxSide& box) noexcept {
-  SentRecord& record = in_flight_.take(chunk);
-  ++distinct_sent_;
-  // No header is to be had (payloads on a device alone): as if it had been lost on its way.
-  if (!transmit(record, now, box)) in_flight_.mark_lost(record);
-}
-
-void LinkSender::sent_again(const SentRecord& record) noexcept {
+bool LinkSender::transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept {
+  if (!transmit(record, wire_bytes(record.chunk.bytes), now, box)) return false;
   ++counters_.retransmissions;
   [[maybe_unused]] const ChunkId& id = record.chunk.id;
   GRADWIRE_PROBE6(retransmission, config_.key.group_id, id.op_seq, id.chunk, id.hop, config_.rank,
                   config_.lane);
+  return true;
 }
 
 bool LinkSender::send_lost(TimeNs now, OutboxSide& box) noexcept {
@@ -189,10 +196,9 @@ bool LinkSender::send_lost(TimeNs now, OutboxSide& box) noexcept {
   for (SentRecord& record : in_flight_.records()) {
     if (record.state != SentRecord::State::kLost) continue;
     if (box.full() || !sender_.can_send(now, wire_bytes(record.chunk.bytes)) ||
-        !transmit(record, now, box)) {
+        !transmit_again(record, now, box)) {
       break;
     }
-    sent_again(record);
     worked = true;
   }
   return worked;
@@ -204,20 +210,22 @@ void LinkSender::send_probes(TimeNs now, OutboxSide& box) noexcept {
     ++counters_.probes;
     // The oldest chunk that is not acknowledged is the most useful probe.
     SentRecord* oldest = in_flight_.oldest();
-    if (oldest != nullptr && transmit(*oldest, now, box)) {
-      sent_again(*oldest);
-    } else {
-      send_ping(now, box);
-    }
+    if (oldest == nullptr || !transmit_again(*oldest, now, box)) send_ping(now, box);
   }
 }
 
 bool LinkSender::send_ready(TimeNs now, OutboxSide& box) noexcept {
   bool worked = false;
   while (!ready_.empty() && !box.full() && in_flight_.free() > 0 &&
-         distinct_sent_ < sender_.credit_chunks() &&
-         sender_.can_send(now, wire_bytes(ready_.front().bytes))) {
-    transmit_first(ready_.front(), now, box);
+         distinct_sent_ < sender_.credit_chunks()) {
+    const ReadyChunk& chunk = ready_.front();
+    const std::uint32_t bytes = wire_bytes(chunk.bytes);
+    if (!sender_.can_send(now, bytes)) break;
+    SentRecord& record = in_flight_.take(chunk);
+    ++distinct_sent_;
+    // No header is to be had (payloads on a device alone): as if it had been lost on its way.
+    if (!transmit(record, bytes, now, box)) [[unlikely]]
+      in_flight_.mark_lost(record);
     ready_.pop();
     worked = true;
   }

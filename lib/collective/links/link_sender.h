@@ -166,12 +166,16 @@ class LinkSender {
   }
   void release_grants(std::uint64_t posted_before) noexcept;
   [[nodiscard]] SendOutcome apply(const transport::Outcome& outcome) noexcept;
-  void transmit_first(const ReadyChunk& chunk, TimeNs now, OutboxSide& box) noexcept;
-  bool transmit(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
+  /// @param wire_bytes  of the chunk.
+  /// @return whether there was a buffer for it, if it needs one.
+  [[gnu::always_inline]] inline bool transmit(SentRecord& record, std::uint32_t wire_bytes,
+                                              TimeNs now, OutboxSide& box) noexcept;
+  bool transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
+  [[gnu::noinline]] rte_mbuf* make_frame(ReadyChunk& chunk) noexcept;
   /// @param mbuf  the chunk's, or of its header alone.
-  void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk, std::uint64_t packet_number) noexcept;
+  [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+                                                 std::uint64_t packet_number) noexcept;
   void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
-  void sent_again(const SentRecord& record) noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 
   const ShardConfig& config_;

@@ -31,9 +31,20 @@ class PacketBuffers {
   }
   /// Room for a payload of full length, and before it for its headers if the CPU writes it.
   /// @return nullptr if there is none.
-  [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept;
+  [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept {
+    return on_device() ? alloc_on_device(payload) : alloc_on_host(payload);
+  }
   /// The same, but the CPU writes it, wherever other payloads lie.
-  [[nodiscard]] rte_mbuf* alloc_on_host(std::byte*& payload) const noexcept;
+  [[nodiscard]] rte_mbuf* alloc_on_host(std::byte*& payload) const noexcept {
+    rte_mbuf* const mbuf = rte_pktmbuf_alloc(config_.packet_pool);
+    if (mbuf == nullptr) return nullptr;
+    // The payload begins on a cache line if the buffer has room for that.
+    const std::size_t aligned = (kLeastOffset + header_bytes_ + 63) / 64 * 64;
+    const bool fits = aligned + config_.payload_bytes <= mbuf->buf_len;
+    payload =
+        static_cast<std::byte*>(mbuf->buf_addr) + (fits ? aligned : kLeastOffset + header_bytes_);
+    return mbuf;
+  }
   /// @return a header's mbuf with the chunk's payload, on a GPU, behind it; nullptr if there is
   /// none to be had.
   [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) const noexcept;
@@ -45,6 +56,8 @@ class PacketBuffers {
   }
 
  private:
+  static constexpr std::size_t kLeastOffset = RTE_PKTMBUF_HEADROOM;
+
   [[nodiscard]] rte_mbuf* alloc_on_device(std::byte*& payload) const noexcept;
 
   const ShardConfig& config_;

@@ -64,17 +64,18 @@ class FoldQueue {
     work = FoldWork{};
     return work;
   }
-  /// The entry that the next add() hands over, to be filled in. It holds what it held before.
+  /// The entry that the next add() hands over, to be filled in.
   [[nodiscard]] reduce::Entry& entry() noexcept {
     require(batch_count_ < places_, "each entry of a batch has a place in the fold queue");
     return batch_[batch_count_];
   }
   /// Hands entry() over, for `work`. @return whether pop() may have something.
   bool add(FoldWork& work) noexcept;
-  /// The same, if the backend runs_at_once(). @return what is done.
-  [[nodiscard]] Folded run(FoldWork& work) noexcept {
+  /// If the backend runs_at_once(): it is through with the entry when it returns. That takes no
+  /// place. @return whether it was able to.
+  [[nodiscard]] bool run(const reduce::Entry& entry) noexcept {
     const profile::Stage stage(profile::StageId::kReduce);
-    return Folded{&work, backend_->run(batch_[0]), 0};
+    return backend_->run(entry);
   }
   /// Gives the backend what waits for it.
   void submit() noexcept;

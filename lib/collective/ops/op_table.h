@@ -16,6 +16,7 @@
 #include "collective/ops/op_spec.h"
 #include "collective/shapes/partition.h"
 #include "collective/shapes/shape.h"
+#include "reduce/backend.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
@@ -65,7 +66,7 @@ struct Op {
   bool admitted = true;               ///< all ranks have posted it, or it does not wait for that
   bool unagreed = false;              ///< the next rank has to say that it called the same
   bool keeps_own = false;             ///< what arrives waits until own input is read: OpRules
-  bool streaming = false;             ///< too large for the cache: outputs are written past it
+  reduce::Entry entry;                ///< the ring's: what the works of all its chunks have alike
   std::uint64_t bitmap_words = 0;     ///< of one of the three bitmaps
   std::uint64_t* reduced = nullptr;   ///< the chunk's reducing hop was accepted
   std::uint64_t* gathered = nullptr;  ///< its gathering hop was accepted; if the op keeps_own:

@@ -13,9 +13,11 @@ namespace gradwire::collective {
 
 enum class Arrival : std::uint8_t { kReducing, kGathering, kDuplicate, kBad };
 
-/// What classify() found out about a chunk.
+/// What classify() found out about a chunk. It looks first whether the next one is of the same
+/// segment: a site is of one op.
 struct Site {
-  Place place;
+  SegmentSpan segment;
+  Place place;  ///< of all chunks of the segment
   ChunkSpan span;
   std::uint64_t index = 0;  ///< among the chunks of this lane
 };
@@ -30,6 +32,14 @@ struct Site {
          !(op.spills_pending > 0 && folds.is_spilling(op.spec.op_seq, chunk));
 }
 
+/// `chunk` < op.partition.total_chunks().
+[[gnu::always_inline]] inline void find_segment(const Op& op, std::uint64_t chunk,
+                                                Site& site) noexcept {
+  if (site.segment.has(chunk)) return;
+  site.segment = op.partition.segment_around(chunk);
+  site.place = place_of(op.shape, op.route, site.segment.segment);
+}
+
 /// @param site  set unless the chunk is bad.
 [[nodiscard, gnu::always_inline]] inline Arrival classify(const OpTable& ops,
                                                           const FoldQueue& folds, const Op& op,
@@ -39,10 +49,10 @@ struct Site {
   if (header.chunk >= op.partition.total_chunks() || ops.chunk_of(index) != header.chunk) {
     return Arrival::kBad;
   }
-  site.span = op.partition.span_of(header.chunk);
+  find_segment(op, header.chunk, site);
+  site.span = op.partition.span_in(site.segment, header.chunk);
   if (header.count != site.span.elements) return Arrival::kBad;
   site.index = index;
-  site.place = place_of(op.shape, op.route, site.span.segment);
   const Place& place = site.place;
   if (place.gets_reducing && header.hop == place.reducing_hop) {
     return test_bit(op.reduced, index) && !planted(PlantedBug::kSkippedDuplicateCheck)

@@ -17,6 +17,7 @@
 
 namespace gradwire::collective {
 
+/// A packet of data, whose payload is known to be right.
 struct EarlyPacket {
   rte_mbuf* mbuf = nullptr;
   std::byte* payload = nullptr;

@@ -14,21 +14,18 @@
 
 #include "collective/fixed_queue.h"
 #include "collective/ops/fold_queue.h"
+#include "collective/ring/early_packets.h"
 #include "collective/shapes/place.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
 
-/// A packet of data on its way through the checks.
-struct IncomingPacket {
-  rte_mbuf* mbuf = nullptr;  ///< the frame's; while its CRC is made, and after, the payload's
-  std::byte* payload = nullptr;
+/// A packet of data on its way through the checks. `mbuf` is the frame's; while its CRC is made by
+/// a GPU, and after, the payload's.
+struct IncomingPacket : EarlyPacket {
   std::uint32_t bytes = 0;
-  std::uint32_t crc = 0;
   std::uint64_t packet_number = 0;
-  LinkIndex link = 0;  ///< by which it came
   bool ecn_ce = false;
-  wire::DataHeader header;
 };
 
 class PayloadChecks {

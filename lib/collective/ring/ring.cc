@@ -26,12 +26,13 @@ Ring::Ring(const ShardConfig& config, const Group& group, Neighbors& neighbors,
       held_(config.nranks > 2 ? buffers.chunks_held() : 0),
       checks_(config.payload_pool != nullptr ? folds.places() : 0) {}
 
-void Ring::on_posted(const OpRules& rules, TimeNs now) noexcept {
+void Ring::on_posted(Op& op, TimeNs now) noexcept {
+  prepare_entry(op);
   for (const auto& link : links()) {
     if (link->brings_data() && link->on_ring()) link->receiver().transport().request_ack();
   }
   const std::uint64_t op_seq = ops_.posted();
-  words_.on_posted(rules, now);
+  words_.on_posted(op.rules, now);
   if (live()) apply_early(op_seq, now);
 }
 

@@ -56,7 +56,7 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   /// The last op of the table was posted, whatever its shape.
-  void on_posted(const OpRules& rules, TimeNs now) noexcept;
+  void on_posted(Op& op, TimeNs now) noexcept;
 
   // Packets, while the group is live.
   /// Data of a link of the ring, from which a hello came.
@@ -81,7 +81,7 @@ class Ring {
     if (done.work->role == FoldWork::Role::kCheck) {
       complete_check(done, now);
     } else {
-      complete_later(done, now);
+      complete(done, now);
     }
   }
   /// Receives packets whose payloads have turned out right.
@@ -123,17 +123,56 @@ class Ring {
   }
 
   // ring_receive.cc
-  /// @param checked  its payload is known to be right, and its mbuf is the payload's.
+  /// The links by which an op's chunks go from here and come here, of those that are needed.
+  struct Ends {
+    LinkSender* to = nullptr;
+    LinkReceiver* from = nullptr;
+  };
+  [[nodiscard]] Ends ends_of(const Op& op) const noexcept {
+    return {&sender_of(op), &links()[op.rules.from]->receiver()};
+  }
+  /// What holds for all packets of an op that come by a link one after the other, while nothing
+  /// else is done.
+  struct Arriving {
+    enum class Fate : std::uint8_t {
+      kGoesIn,           ///< if it is right, new, and is not to wait for this rank's own part
+      kFarAhead,         ///< of an op so far ahead that it is refused
+      kToBeChecked,      ///< the GPU makes its CRC first
+      kEarly,            ///< of an op that is not posted here
+      kCalledOtherwise,  ///< the rank before called something else
+    };
+    Link& link;
+    LinkReceiver& from;
+    transport::AcceptedRun accepted;
+    Op* op = nullptr;  ///< nullptr, or not active any more: it is done
+    Ends ends{};       ///< of the op
+    Fate fate = Fate::kGoesIn;
+    std::uint64_t kept = 0;  ///< packets that are not counted yet
+    bool checked = false;    ///< payloads are known to be right, and mbufs are the payloads'
+    Site site{};             ///< of the chunk before
+  };
+  [[nodiscard]] Arriving look_up(LinkIndex from, const wire::DataHeader& header, bool ecn_ce,
+                                 bool checked) noexcept;
   /// @return whether the mbuf was taken.
-  bool receive(const IncomingPacket& packet, bool checked, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline bool receive(IncomingPacket& packet, Arriving& arriving,
+                                             TimeNs now) noexcept;
+  /// Of another fate than kGoesIn.
+  [[gnu::noinline]] bool receive_other(const IncomingPacket& packet, Arriving& arriving,
+                                       TimeNs now) noexcept;
   [[nodiscard, gnu::always_inline]] inline bool payload_is_right(
       const IncomingPacket& packet, bool checked, const std::byte* read_next) const noexcept;
-  /// @param op  nullptr: it is done.
-  [[nodiscard, gnu::always_inline]] inline Arrival arrival_of(const Op* op,
+  [[nodiscard, gnu::always_inline]] inline Arrival arrival_of(const Op& op, const LinkSender& to,
                                                               const wire::DataHeader& header,
                                                               Site& site) const noexcept;
-  bool hold_early(Link& link, const IncomingPacket& packet, bool checked, TimeNs now) noexcept;
-  void count_received(const IncomingPacket& packet) noexcept;
+  bool hold_early(const IncomingPacket& packet, Arriving& arriving, TimeNs now) noexcept;
+  /// Packets of a run that were kept.
+  void count_received(Arriving& arriving, const IncomingPacket& packet) noexcept {
+    counters_.ecn_ce_received += packet.ecn_ce ? arriving.kept : 0;
+    counters_.data_packets_received += arriving.kept;
+    counters_.data_bytes_received += arriving.kept * packet.bytes;
+    arriving.from.take_chunks(arriving.kept);
+    arriving.kept = 0;
+  }
   void apply_early(std::uint64_t op_seq, TimeNs now) noexcept;
   /// Takes what came early and could not be taken when its op was posted.
   void retry_early(TimeNs now) noexcept;
@@ -144,8 +183,12 @@ class Ring {
 
   // ring_fold.cc
   /// Claims the chunk and queues its work. Owns the mbuf unless it returns false (no buffer).
-  bool apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
-             rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept;
+  bool apply(Op& op, EarlyPacket& packet, Arrival arrival, const Site& site, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline bool apply_inline(Op& op, const Ends& ends, EarlyPacket& packet,
+                                                  Arrival arrival, const Site& site,
+                                                  TimeNs now) noexcept;
+  /// Copies the payload to an mbuf of its own. @return whether there was one.
+  bool make_exclusive(EarlyPacket& packet, std::uint32_t bytes) noexcept;
   /// Claims a chunk that goes on, and keeps its packet. @return whether there was room.
   [[gnu::noinline]] bool hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept;
   /// Applies what is held, as far as it may go on now.
@@ -165,17 +208,24 @@ class Ring {
   /// rank until a client posts, and chunks that cannot be spilled may need that place: while an op
   /// has such chunks, one ahead of its grant is spilled, and starts if nothing waits for its place.
   [[nodiscard]] bool may_go_on_early() const noexcept { return words_.none_waits_for_all(); }
-  [[gnu::always_inline]] inline void queue_fold(FoldWork& work, reduce::Kind kind, Op& op,
-                                                const ChunkSpan& span, bool finalize,
-                                                TimeNs now) noexcept;
+  /// Fills in what the entries of all chunks of the op have alike.
+  void prepare_entry(Op& op) const noexcept;
+  /// Makes the chunk's work an entry of the backend. There is a place in the fold queue.
+  [[gnu::always_inline]] inline void queue_fold(const FoldWork& work, reduce::Kind kind, Op& op,
+                                                const Ends& ends, const ChunkSpan& span,
+                                                bool finalize, TimeNs now) noexcept;
   void fold(TimeNs now) noexcept { collective::fold(folds_, services_, now); }
-  [[gnu::always_inline]] inline void complete(const Folded& done, TimeNs now) noexcept;
-  void complete_later(const Folded& done, TimeNs now) noexcept;
+  /// The backend is through with a chunk: it is sent on, spilled or finished. The op may be gone
+  /// afterwards.
+  [[gnu::always_inline]] inline void settle(Op& op, const Ends& ends, const FoldWork& work,
+                                            std::uint32_t crc, TimeNs now) noexcept;
+  void complete(const Folded& done, TimeNs now) noexcept;
+  /// The backend failed at a chunk of the op. @param mbuf  the chunk's, or nullptr.
+  [[gnu::noinline]] void give_up(std::uint64_t op_seq, rte_mbuf* mbuf, TimeNs now) noexcept;
   /// Where an op that is no all-reduce has its chunk in the members' memory.
   void point_to(const OpSpec& spec, const ChunkSpan& span, reduce::Entry& entry) const noexcept;
   /// The buffer of a chunk that another rank sent is free, or holds what goes on.
-  void finish_arrival(const Op& op) noexcept {
-    LinkReceiver& from = links()[op.rules.from]->receiver();
+  void finish_arrival(LinkReceiver& from) noexcept {
     from.finish_chunk();
     if (!folds_.runs_at_once()) from.tell_credit();
   }
@@ -189,8 +239,9 @@ class Ring {
   bool start_spilled(TimeNs now, Outbox& out) noexcept;
   bool start_own(TimeNs now, Outbox& out) noexcept;
   /// Takes an mbuf for chunk `chunk` and queues the entry that fills it.
-  bool start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
-                      reduce::Kind kind, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline bool start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk,
+                                                    std::uint16_t hop, reduce::Kind kind,
+                                                    TimeNs now) noexcept;
   /// Whether the oldest spilled chunk has a grant. One that has none waits for another rank's
   /// client, and must hold back nothing that this client may wait for.
   [[nodiscard]] bool spilled_may_go() const noexcept;

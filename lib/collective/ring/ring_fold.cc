@@ -12,8 +12,22 @@
 
 namespace gradwire::collective {
 
+void Ring::prepare_entry(Op& op) const noexcept {
+  reduce::Entry& entry = op.entry;
+  entry.datatype = op.spec.datatype;
+  entry.redop = op.spec.redop;
+  entry.streaming = op.record.bytes >= config_.streaming_bytes;
+  entry.member_count = config_.member_count;
+  entry.divisor = config_.processes().count();
+  entry.inputs = op.spec.inputs.data();
+  entry.outputs = op.spec.outputs.data();
+  entry.factors = op.spec.factors;
+  entry.one_each = reduce::is_one_each(entry);
+}
+
 void Ring::point_to(const OpSpec& spec, const ChunkSpan& span,
                     reduce::Entry& entry) const noexcept {
+  entry.one_each = false;
   const ChunkMemory memory = memory_of(spec, span, config_.member_count, config_.processes());
   const std::uint32_t width = element_bytes(spec.datatype);
   entry.member_count = memory.input_count;
@@ -33,62 +47,20 @@ std::size_t Ring::in_transit() const noexcept {
   return waiting;
 }
 
-bool Ring::apply(Op& op, const wire::DataHeader& header, Arrival arrival, const Site& site,
-                 rte_mbuf* mbuf, std::byte* payload, std::uint32_t crc, TimeNs now) noexcept {
-  const Place& place = site.place;
-  const bool reducing = arrival == Arrival::kReducing;
-  const bool goes_on = reducing ? place.forwards_reduced : place.forwards_gather;
-  const std::uint32_t bytes = header.count * element_bytes(header.datatype);
-  if (folds_.full()) return false;
-  if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
+bool Ring::apply(Op& op, EarlyPacket& packet, Arrival arrival, const Site& site,
+                 TimeNs now) noexcept {
+  return apply_inline(op, ends_of(op), packet, arrival, site, now);
+}
 
-  // On in its own mbuf if there is room to wait and the next rank has granted the op; else the
-  // chunk is finished into the output and goes on from there.
-  LinkSender& to = sender_of(op);
-  bool forward = goes_on && has_transit_room(to) &&
-                 (to.was_posted_there(op) || (to.has_grant(op) && may_go_on_early()));
-  if (forward && !buffers_.exclusive(mbuf)) {
-    std::byte* copy_payload = nullptr;
-    rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(copy_payload);
-    if (copy == nullptr) {
-      forward = false;  // A spill needs no mbuf, and no copy by the CPU.
-    } else {
-      std::memcpy(copy_payload, payload, bytes);
-      rte_pktmbuf_free(mbuf);
-      mbuf = copy;
-      payload = copy_payload;
-      ++counters_.copies;
-    }
-  }
-  if (forward && !to.take_grant(op)) forward = false;
-  if (goes_on && !forward && op.rules.holds) [[unlikely]] {
-    return hold(op, site, {mbuf, payload, crc, op.rules.from, header});
-  }
-  set_bit(reducing ? op.reduced : op.gathered, site.index);
-
-  FoldWork& work = folds_.take();
-  work.role = FoldWork::Role::kArrival;
-  work.forward = forward;
-  work.spill = goes_on && !forward;
-  work.keep_crc = !reducing;
-  work.chunk =
-      ReadyChunk{mbuf,
-                 payload,
-                 bytes,
-                 crc,
-                 ChunkId{op.spec.op_seq, header.chunk, static_cast<std::uint16_t>(header.hop + 1),
-                         forward && op.rules.holds},
-                 op.call};
-  if (forward) to.promise();
-  if (work.spill) ++op.spills_pending;
-
-  reduce::Kind kind = reduce::Kind::kStore;
-  if (reducing) {
-    kind = !forward             ? reduce::Kind::kReduceToOutput
-           : place.reduces_last ? reduce::Kind::kReduceAndStore
-                                : reduce::Kind::kReduceInPacket;
-  }
-  queue_fold(work, kind, op, site.span, reducing && place.reduces_last, now);
+bool Ring::make_exclusive(EarlyPacket& packet, std::uint32_t bytes) noexcept {
+  std::byte* payload = nullptr;
+  rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(payload);
+  if (copy == nullptr) return false;  // A spill needs no mbuf, and no copy by the CPU.
+  std::memcpy(payload, packet.payload, bytes);
+  rte_pktmbuf_free(packet.mbuf);
+  packet.mbuf = copy;
+  packet.payload = payload;
+  ++counters_.copies;
   return true;
 }
 
@@ -102,17 +74,16 @@ bool Ring::hold(Op& op, const Site& site, const EarlyPacket& packet) noexcept {
 
 void Ring::release_held(TimeNs now) noexcept {
   while (held_may_go()) {
-    const EarlyPacket packet = held_.front();
+    EarlyPacket packet = held_.front();
     held_.pop();
     Op* op = ops_.find(packet.header.op_seq);
     require(op != nullptr, "an op stays as long as a chunk of it is held");
     Site site;
     site.index = ops_.index_of(packet.header.chunk);
-    site.span = op->partition.span_of(packet.header.chunk);
-    site.place = place_of(op->shape, op->route, site.span.segment);
+    find_segment(*op, packet.header.chunk, site);
+    site.span = op->partition.span_in(site.segment, packet.header.chunk);
     const std::size_t held = held_.size();
-    const bool applied = apply(*op, packet.header, Arrival::kReducing, site, packet.mbuf,
-                               packet.payload, packet.crc, now);
+    const bool applied = apply(*op, packet, Arrival::kReducing, site, now);
     require(applied, "a held chunk is applied if the fold queue has a place");
     if (held_.size() > held) return;  // No buffer for a copy of it: held again.
   }
@@ -128,7 +99,26 @@ void Ring::return_credit(LinkSender& from) noexcept {
   }
 }
 
-void Ring::complete_later(const Folded& done, TimeNs now) noexcept { complete(done, now); }
+void Ring::complete(const Folded& done, TimeNs now) noexcept {
+  const FoldWork& work = *done.work;
+  const ReadyChunk& chunk = work.chunk;
+  if (!live()) {
+    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
+    return;
+  }
+  Op* op = ops_.find(chunk.id.op_seq);
+  require(op != nullptr && op->loads_pending > 0,
+          "an op stays as long as the backend reads or writes its memory");
+  --op->loads_pending;
+  if (work.spill) --op->spills_pending;
+  if (!done.ok) return give_up(chunk.id.op_seq, chunk.mbuf, now);
+  settle(*op, work.role == FoldWork::Role::kLocal ? Ends{} : ends_of(*op), work, done.crc, now);
+}
+
+void Ring::give_up(std::uint64_t op_seq, rte_mbuf* mbuf, TimeNs now) noexcept {
+  if (mbuf != nullptr) rte_pktmbuf_free(mbuf);
+  services_.abort(fold_failed(config_, op_seq), now);
+}
 
 void Ring::complete_check(const Folded& done, TimeNs now) noexcept {
   const IncomingPacket& check = checks_.packet(folds_.place_of(*done.work));

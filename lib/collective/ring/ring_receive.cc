@@ -10,19 +10,19 @@
 #include "base/profile.h"
 #include "collective/ops/op_faults.h"
 #include "collective/ring/ring.h"
+#include "collective/ring/ring_work.h"
 
 namespace gradwire::collective {
 
 using wire::Drop;
 
-inline Arrival Ring::arrival_of(const Op* op, const wire::DataHeader& header,
+inline Arrival Ring::arrival_of(const Op& op, const LinkSender& to, const wire::DataHeader& header,
                                 Site& site) const noexcept {
-  if (op == nullptr) return Arrival::kDuplicate;
-  const Arrival arrival = classify(ops_, folds_, *op, header, site);
+  const Arrival arrival = classify(ops_, folds_, op, header, site);
   // If it goes on from here and cannot be spilled, it starts only after all ranks have posted the
   // op, and by then the next rank has told this one that it has. It would wait here for a grant.
-  if (op->rules.holds && arrival == Arrival::kReducing && site.place.forwards_reduced &&
-      !sender_of(*op).was_posted_there(*op)) [[unlikely]] {
+  if (op.rules.holds && arrival == Arrival::kReducing && site.place.forwards_reduced &&
+      !to.was_posted_there(op)) [[unlikely]] {
     return Arrival::kBad;
   }
   return arrival;
@@ -35,12 +35,33 @@ inline bool Ring::payload_is_right(const IncomingPacket& packet, bool checked,
   return wire::crc32c({packet.payload, packet.bytes}, read_next) == packet.crc;
 }
 
+Ring::Arriving Ring::look_up(LinkIndex from, const wire::DataHeader& header, bool ecn_ce,
+                             bool checked) noexcept {
+  LinkReceiver& receiver = links()[from]->receiver();
+  Arriving out{*links()[from], receiver, {receiver.transport(), ecn_ce}};
+  out.op = ops_.find(header.op_seq);
+  out.checked = checked;
+  if (out.op != nullptr) out.ends = {&sender_of(*out.op), &receiver};
+  const OpCall* const ours = ops_.call(header.op_seq);
+  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
+    out.fate = Arriving::Fate::kFarAhead;
+  } else if (buffers_.on_device() && !checked) {
+    out.fate = Arriving::Fate::kToBeChecked;
+  } else if (!ops_.was_posted(header.op_seq)) {
+    out.fate = Arriving::Fate::kEarly;
+  } else if (ours != nullptr && *ours != call_of(header)) {
+    out.fate = Arriving::Fate::kCalledOtherwise;
+  }
+  return out;
+}
+
 std::size_t Ring::receive_data(const DataRun& run, TimeNs now) noexcept {
   IncomingPacket incoming;
   incoming.link = run.from.link;
   incoming.header = run.header;
   incoming.bytes = run.payload_bytes;
   incoming.ecn_ce = run.ecn_ce;
+  Arriving arriving = look_up(run.from.link, run.header, run.ecn_ce, false);
   std::size_t taken = 0;
   for (; taken < run.packets.size() && live(); ++taken) {
     const RunPacket& packet = run.packets[taken];
@@ -50,109 +71,116 @@ std::size_t Ring::receive_data(const DataRun& run, TimeNs now) noexcept {
     incoming.payload = packet.payload;
     incoming.crc = packet.place.payload_crc;
     incoming.packet_number = packet.place.packet_number;
-    if (!receive(incoming, false, now)) rte_pktmbuf_free(packet.mbuf);
+    if (!receive(incoming, arriving, now)) rte_pktmbuf_free(packet.mbuf);
   }
+  arriving.accepted.tell(now);
+  count_received(arriving, incoming);
   return taken;
 }
 
-bool Ring::receive(const IncomingPacket& packet, bool checked, TimeNs now) noexcept {
-  Link& link = *links()[packet.link];
-  const wire::DataHeader& header = packet.header;
-  transport::Receiver& receiver = link.receiver().transport();
-  switch (receiver.check(packet.packet_number)) {
-    case transport::Receiver::Verdict::kNew:
-      break;
-    case transport::Receiver::Verdict::kDuplicate:
-      receiver.on_duplicate(now);
-      counters_.count_drop(Drop::kDuplicate);
-      return false;
-    case transport::Receiver::Verdict::kTooOld:
-      receiver.on_duplicate(now);
-      counters_.count_drop(Drop::kReplay);
-      return false;
-  }
-  if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept) {
-    receiver.request_ack();  // It comes again and again: who refuses it is not to seem silent.
-    counters_.count_drop(Drop::kOpAhead);
+bool Ring::receive(IncomingPacket& packet, Arriving& arriving, TimeNs now) noexcept {
+  transport::Receiver& receiver = arriving.from.transport();
+  if (const auto verdict = arriving.accepted.check(now, packet.packet_number);
+      verdict != transport::Receiver::Verdict::kNew) [[unlikely]] {
+    receiver.on_duplicate(now);
+    const bool old = verdict == transport::Receiver::Verdict::kTooOld;
+    counters_.count_drop(old ? Drop::kReplay : Drop::kDuplicate);
     return false;
   }
-  if (buffers_.on_device() && !checked) {
-    bool may_be_done = false;
-    const Drop drop = checks_.start(packet, folds_, may_be_done);
-    if (drop != Drop::kNone) counters_.count_drop(drop);
-    if (may_be_done) services_.take_folded(now);
-    return drop == Drop::kNone;
+  if (arriving.fate != Arriving::Fate::kGoesIn) [[unlikely]] {
+    arriving.accepted.tell(now);
+    return receive_other(packet, arriving, now);
   }
-  if (!ops_.was_posted(header.op_seq)) return hold_early(link, packet, checked, now);
-
-  if (const OpCall* ours = ops_.call(header.op_seq); ours != nullptr && *ours != call_of(header)) {
-    // The header's CRC is right and so is the neighbor's address: it did call something else.
-    report_mismatch(link, header.op_seq, *ours, call_of(header), now);
-    return false;
-  }
-  Op* op = ops_.find(header.op_seq);
-  Site site;
-  const Arrival arrival = arrival_of(op, header, site);
-  if (arrival == Arrival::kBad) {
+  // A run may have the last chunk of its op, and a packet that comes once more behind it.
+  Op* const op = arriving.op;
+  const Arrival arrival = op != nullptr && op->state == Op::State::kActive
+                              ? arrival_of(*op, *arriving.ends.to, packet.header, arriving.site)
+                              : Arrival::kDuplicate;
+  if (arrival == Arrival::kBad) [[unlikely]] {
     counters_.count_drop(Drop::kBadChunk);
     return false;
   }
-  if (arrival == Arrival::kDuplicate) {
-    receiver.accept(now, packet.packet_number, packet.ecn_ce);
+  if (arrival == Arrival::kDuplicate) [[unlikely]] {
+    arriving.accepted.accept(packet.packet_number);
+    arriving.accepted.tell(now);
     receiver.on_duplicate(now);
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  if (op->keeps_own && ops_.waits_for_own(header)) return hold_early(link, packet, checked, now);
+  if (op->keeps_own && ops_.waits_for_own(packet.header)) return hold_early(packet, arriving, now);
   const std::byte* const next_read =
-      arrival == Arrival::kReducing ? op->own_part(site.span) : nullptr;
-  if (!payload_is_right(packet, checked, next_read)) {
-    if (planted(PlantedBug::kLyingAck)) receiver.accept(now, packet.packet_number, packet.ecn_ce);
+      arrival == Arrival::kReducing ? op->own_part(arriving.site.span) : nullptr;
+  if (!payload_is_right(packet, arriving.checked, next_read)) [[unlikely]] {
+    if (planted(PlantedBug::kLyingAck)) arriving.accepted.accept(packet.packet_number);
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
-  if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
+  if (!apply_inline(*op, arriving.ends, packet, arrival, arriving.site, now)) [[unlikely]] {
+    arriving.accepted.tell(now);
     receiver.request_ack();
     counters_.count_drop(Drop::kNoBuffer);
     return false;
   }
-  receiver.accept(now, packet.packet_number, packet.ecn_ce);
-  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, header.op_seq, header.chunk, header.hop,
-                  config_.rank, config_.lane);
+  arriving.accepted.accept(packet.packet_number);
+  GRADWIRE_PROBE6(chunk_received, config_.key.group_id, packet.header.op_seq, packet.header.chunk,
+                  packet.header.hop, config_.rank, config_.lane);
   stall_.moved(now);
-  count_received(packet);
-  link.receiver().take_chunk();
+  ++arriving.kept;
   return true;
 }
 
-void Ring::count_received(const IncomingPacket& packet) noexcept {
-  counters_.ecn_ce_received += packet.ecn_ce ? 1 : 0;
-  ++counters_.data_packets_received;
-  counters_.data_bytes_received += packet.bytes;
+bool Ring::receive_other(const IncomingPacket& packet, Arriving& arriving, TimeNs now) noexcept {
+  const wire::DataHeader& header = packet.header;
+  switch (arriving.fate) {
+    case Arriving::Fate::kFarAhead:
+      // It comes again and again: who refuses it is not to seem silent.
+      arriving.from.transport().request_ack();
+      counters_.count_drop(Drop::kOpAhead);
+      return false;
+    case Arriving::Fate::kToBeChecked: {
+      bool may_be_done = false;
+      const Drop drop = checks_.start(packet, folds_, may_be_done);
+      if (drop != Drop::kNone) counters_.count_drop(drop);
+      if (may_be_done) services_.take_folded(now);
+      return drop == Drop::kNone;
+    }
+    case Arriving::Fate::kEarly:
+      return hold_early(packet, arriving, now);
+    case Arriving::Fate::kCalledOtherwise:
+      // The header's CRC is right and so is the neighbor's address: it did call something else.
+      report_mismatch(arriving.link, header.op_seq, *ops_.call(header.op_seq), call_of(header),
+                      now);
+      return false;
+    case Arriving::Fate::kGoesIn:
+      break;
+  }
+  require(false, "what goes in is received as others are");
+  return false;
 }
 
-bool Ring::hold_early(Link& link, const IncomingPacket& packet, bool checked, TimeNs now) noexcept {
+bool Ring::hold_early(const IncomingPacket& packet, Arriving& arriving, TimeNs now) noexcept {
   const wire::DataHeader& header = packet.header;
-  transport::Receiver& receiver = link.receiver().transport();
+  transport::Receiver& receiver = arriving.from.transport();
+  arriving.accepted.tell(now);
   const bool held_already = early_.holds(header);
   if (!held_already && !early_.has_place(header, in_transit(), ops_)) {
     receiver.request_ack();
     counters_.count_drop(Drop::kEagerOverflow);
     return false;
   }
-  if (!payload_is_right(packet, checked, nullptr)) {
+  if (!payload_is_right(packet, arriving.checked, nullptr)) {
     counters_.count_drop(Drop::kPayloadCrc);
     return false;
   }
-  receiver.accept(now, packet.packet_number, packet.ecn_ce);
+  arriving.accepted.accept(packet.packet_number);
+  arriving.accepted.tell(now);
   if (held_already) {
     counters_.count_drop(Drop::kDuplicate);
     return false;
   }
-  early_.add({packet.mbuf, packet.payload, packet.crc, packet.link, packet.header});
+  early_.add(packet);
   ++counters_.early_packets;
-  count_received(packet);
-  link.receiver().take_chunk();
+  ++arriving.kept;
   return true;
 }
 
@@ -173,11 +201,12 @@ void Ring::apply_early(std::uint64_t op_seq, TimeNs now) noexcept {
     }
     Op* op = ops_.find(op_seq);
     Site site;
-    const Arrival arrival = arrival_of(op, header, site);
+    const Arrival arrival =
+        op == nullptr ? Arrival::kDuplicate : arrival_of(*op, sender_of(*op), header, site);
     if (arrival != Arrival::kReducing && arrival != Arrival::kGathering) {
       counters_.count_drop(arrival == Arrival::kBad ? Drop::kBadChunk : Drop::kDuplicate);
       rte_pktmbuf_free(packet.mbuf);
-    } else if (!apply(*op, header, arrival, site, packet.mbuf, packet.payload, packet.crc, now)) {
+    } else if (!apply(*op, packet, arrival, site, now)) {
       early_.add(packet);  // No buffer now; it was acknowledged, so poll() tries again.
       return;
     }
@@ -221,8 +250,11 @@ void Ring::report_mismatch(const Link& from, std::uint64_t op_seq, const OpCall&
 
 void Ring::take_checked(TimeNs now) noexcept {
   while (!checks_.empty()) {  // an abort empties it
-    const IncomingPacket check = checks_.take();
-    if (!receive(check, true, now)) rte_pktmbuf_free(check.mbuf);
+    IncomingPacket check = checks_.take();
+    Arriving arriving = look_up(check.link, check.header, check.ecn_ce, true);
+    if (!receive(check, arriving, now)) rte_pktmbuf_free(check.mbuf);
+    arriving.accepted.tell(now);
+    count_received(arriving, check);
   }
   fold(now);
 }

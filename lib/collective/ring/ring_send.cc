@@ -48,8 +48,8 @@ bool Ring::something_may_go(const LinkSender& to) const noexcept {
   return own != nullptr && to.own_may_go(*own);
 }
 
-bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
-                          reduce::Kind kind, TimeNs now) noexcept {
+inline bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint16_t hop,
+                                 reduce::Kind kind, TimeNs now) noexcept {
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return false;
@@ -57,7 +57,7 @@ bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint
     rte_pktmbuf_free(mbuf);
     return false;
   }
-  FoldWork& work = folds_.take();
+  FoldWork work;
   work.role = FoldWork::Role::kOutgoing;
   work.chunk.mbuf = mbuf;
   work.chunk.payload = payload;
@@ -66,7 +66,7 @@ bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, std::uint
   work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
   work.chunk.call = op.call;
   to.promise();
-  queue_fold(work, kind, op, span, false, now);
+  queue_fold(work, kind, op, {&to, nullptr}, span, false, now);
   return true;
 }
 
@@ -131,11 +131,11 @@ bool Ring::start_own(TimeNs now, Outbox& out) noexcept {
 }
 
 void Ring::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
-  FoldWork& work = folds_.take();
+  FoldWork work;
   work.role = FoldWork::Role::kLocal;
   work.chunk.id.op_seq = op.spec.op_seq;
   work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
-  queue_fold(work, reduce::Kind::kLocal, op, op.partition.span_of(chunk), true, now);
+  queue_fold(work, reduce::Kind::kLocal, op, {}, op.partition.span_of(chunk), true, now);
 }
 
 bool Ring::fold_local(TimeNs now) noexcept {

@@ -21,6 +21,19 @@ struct ChunkSpan {
   std::uint16_t segment = 0;
 };
 
+/// A segment and its chunks: [first_chunk, end_chunk) of the op's.
+struct SegmentSpan {
+  std::uint64_t first_chunk = 0;
+  std::uint64_t end_chunk = 0;
+  std::uint64_t first_element = 0;
+  std::uint64_t end_element = 0;
+  std::uint16_t segment = 0;
+
+  [[nodiscard]] bool has(std::uint64_t chunk) const noexcept {
+    return chunk >= first_chunk && chunk < end_chunk;
+  }
+};
+
 /// A segment is cut into chunks of payload_bytes, so no chunk crosses segments; chunk indexes run
 /// through the segments, so those that exist are 0 ... total_chunks()-1.
 class Partition {
@@ -47,15 +60,27 @@ class Partition {
   }
   /// All of it by one division; `chunk` < total_chunks().
   [[nodiscard]] ChunkSpan span_of(std::uint64_t chunk) const noexcept {
-    const std::uint64_t segment = chunk / chunks_per_segment_;
-    const std::uint64_t begin = segment * segment_elements_;
+    return span_in(segment_around(chunk), chunk);
+  }
+  /// Of a chunk that the segment has(), without the division.
+  [[nodiscard]] ChunkSpan span_in(const SegmentSpan& segment, std::uint64_t chunk) const noexcept {
     ChunkSpan span;
-    span.first_element = begin + (chunk - segment * chunks_per_segment_) * chunk_elements_;
-    const std::uint64_t end = std::min(begin + segment_elements_, count_);
+    span.first_element = segment.first_element + (chunk - segment.first_chunk) * chunk_elements_;
     span.elements = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(chunk_elements_, end - span.first_element));
-    span.segment = static_cast<std::uint16_t>(segment);
+        std::min<std::uint64_t>(chunk_elements_, segment.end_element - span.first_element));
+    span.segment = segment.segment;
     return span;
+  }
+  /// The one that has the chunk; `chunk` < total_chunks().
+  [[nodiscard]] SegmentSpan segment_around(std::uint64_t chunk) const noexcept {
+    const std::uint64_t index = chunk / chunks_per_segment_;
+    SegmentSpan segment;
+    segment.first_chunk = index * chunks_per_segment_;
+    segment.end_chunk = std::min(segment.first_chunk + chunks_per_segment_, total_chunks_);
+    segment.first_element = index * segment_elements_;
+    segment.end_element = std::min(segment.first_element + segment_elements_, count_);
+    segment.segment = static_cast<std::uint16_t>(index);
+    return segment;
   }
   /// First element of the chunk in the op.
   [[nodiscard]] std::uint64_t first_element(std::uint64_t chunk) const noexcept {
