@@ -5,7 +5,7 @@
 
 usage() {
   cat <<TEXT
-scripts/compare.sh [--link memif|veth] [--reps N] [--sizes LIST] [--rate GBIT] [--quick] ...
+scripts/compare.sh [--link memif|veth] [--shaped GBIT] [--reps N] [--sizes LIST] [--quick] ...
 
 Compares fp32 all-reduce of two ranks, on one core each, or of more that share cores. Runs these in
 turn, several times: gradwire embedded (its own lanes), gradwire through the daemon, gradwire-perf's
@@ -19,6 +19,11 @@ restores everything it started or changed. Run it as root on an idle machine.
   --link memif     two processes on this machine, gradwire over memif, TCP over loopback (default)
   --link veth      two network namespaces joined by a veth: gradwire over af_xdp, TCP on the same
                    device, with segmentation offloads off and on
+  --shaped GBIT    of --link veth, two ranks: all that crosses it passes a token bucket at each end,
+                   so it is as fast as an Ethernet of that rate, 0.01 to 10. gradwire sends by
+                   af_packet, since af_xdp goes past the bucket. What a UDP blast gets through, and
+                   what each row received in its best second, are in the report. Default sizes
+                   then 64,64K,1M,16M,64M
   --ranks N        2 to 8, default 2; more only over --link veth: namespaces joined by a bridge,
                    and where there are fewer cores than ranks they share them and sleep or yield
                    while they wait. Default sizes then 64,8K,64K,1M
@@ -54,6 +59,7 @@ TEXT
 }
 
 link=memif
+shaped=
 reps=
 nranks=2
 sizes=
@@ -75,6 +81,7 @@ lane_ips=10.78.0.1/24,10.78.0.2/24
 while (($# > 0)); do
   case $1 in
     --link) link=${2:-} && shift ;;
+    --shaped) shaped=${2:-} && shift ;;
     --reps) reps=${2:-} && shift ;;
     --ranks) nranks=${2:-} && shift ;;
     --sizes) sizes=${2:-} && shift ;;
@@ -98,6 +105,7 @@ while (($# > 0)); do
   esac
   (($# > 0)) && shift
 done
+. "$repo_root/scripts/lib/shaped_link.sh"
 . "$repo_root/scripts/compare/arguments.sh"
 check_arguments
 
@@ -143,7 +151,7 @@ done
 write_meta "$run_dir/runs/meta.json"
 
 step "report"
-name=compare-$link${beside:+-beside}
+name=compare-$link${beside:+-beside}${shaped:+-shaped}
 [[ $collective == all-reduce ]] || name+=-$collective
 ((nranks == 2)) || name+=-$nranks-ranks
 report=("$python" "$repo_root/scripts/compare/report.py" "$run_dir/runs" --out "$out")

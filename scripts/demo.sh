@@ -6,7 +6,8 @@
 
 usage() {
   cat <<TEXT
-scripts/demo.sh [--backend] [--model wide|transformer] [--ranks N] [--members M] [--steps S]
+scripts/demo.sh [--backend] [--shaped GBIT] [--model wide|transformer] [--ranks N] [--members M]
+                [--steps S]
 
 Trains a model that predicts the next character, on the licence texts of this machine, twice from
 the same seed: once with N gradwire daemons, joined by memif links, summing the gradients, once with
@@ -18,6 +19,9 @@ it as root.
   --backend     current PyTorch with the process group on gradwire, in place of Debian's with a
                 hook: DDP, then FSDP2, each beside Gloo. Installs PyTorch with pip into the build
                 folder, or \$GRADWIRE_TORCH_VENV: 5 GB. No plot
+  --shaped GBIT two hosts joined by a link of that rate, 0.01 to 10 Gbit/s, in place of memif and
+                loopback: two namespaces, and a token bucket at each end through which gradwire
+                and Gloo's TCP both go. What a slow Ethernet does to a step
   --model NAME  wide (default): tables of n-grams, 34 MB of gradients per step, little computation;
                 transformer: 3 MB of gradients per step, much computation
   --ranks N     number of daemons, 1 to 8; default 2. Two share a link, more form a ring of links
@@ -45,12 +49,14 @@ steps=
 model=wide
 plot=
 layouts=hook
+shaped=
 build=$repo_root/build
 setup=1
 while (($# > 0)); do
   case $1 in
     --model) model=${2:-} && shift ;;
     --backend) layouts='ddp fsdp' ;;
+    --shaped) shaped=${2:-} && shift ;;
     --plot) plot=${2:-} && shift ;;
     --ranks) ranks=${2:-} && shift ;;
     --members) members=${2:-} && shift ;;
@@ -64,8 +70,14 @@ while (($# > 0)); do
 done
 number --ranks "$ranks" 1 8
 number --members "$members" 1 4
+. "$repo_root/scripts/lib/shaped_link.sh"
+if [[ -n $shaped ]]; then
+  shaped_gbit_check --shaped "$shaped"
+  ((ranks == 2)) || die "--shaped is of two ranks: leave out --ranks."
+fi
 case $model in
-  wide) batch=16 && steps=${steps:-120} ;;
+  # 34 MB take 0.3 s at 1 Gbit/s.
+  wide) batch=16 && steps=${steps:-$([[ -n $shaped ]] && echo 30 || echo 120)} ;;
   transformer) batch=8 && steps=${steps:-60} ;;
   *) die "--model is '$model', must be wide or transformer." ;;
 esac
@@ -100,6 +112,40 @@ if [[ $layouts != hook ]]; then
 fi
 run_dir_make
 
+train_ns=()  # by daemon; empty: the host's
+# shaped_hosts: two namespaces, a veth between them, a bucket at each end.
+shaped_hosts() {
+  local i
+  for i in 0 1; do
+    train_ns[i]=gwd$$-$i
+    ip netns add "${train_ns[i]}" || die "this kernel or container has no network namespaces."
+    on_exit ip netns del "${train_ns[i]}"
+  done
+  ip -n "${train_ns[0]}" link add gwv0 type veth peer name gwv1 netns "${train_ns[1]}" ||
+    die "this kernel has no veth devices."
+  for i in 0 1; do
+    ip -n "${train_ns[i]}" link set gwv$i mtu 1500 up
+    ip -n "${train_ns[i]}" link set lo up
+    ip -n "${train_ns[i]}" addr add "10.79.1.$((i + 1))/24" dev gwv$i
+    # As a wire has them: no frame above the MTU.
+    ip netns exec "${train_ns[i]}" ethtool -K gwv$i tso off gso off gro off >/dev/null ||
+      die "ethtool does not turn the offloads of a veth off."
+    shape "$shaped" "${train_ns[i]}" gwv$i
+  done
+  daemon_netns=("${train_ns[@]}")
+}
+
+# shaped_daemons_start: a daemon in each, by af_packet through the bucket.
+shaped_daemons_start() {
+  local i
+  for i in 0 1; do
+    daemon_write_config $i \
+      "net_af_packet0=10.79.2.$((i + 1))/24,1500,$(shaped_port_rate "$shaped")"
+    daemon_start $i --vdev "$(shaped_vdev gwv$i 1500)"
+  done
+  for i in 0 1; do daemon_wait_ready $i || return 1; done
+}
+
 # train BACKEND LAYOUT: one job of $world processes, as torchrun would start them.
 train() {
   local backend=$1 layout=$2 rank ended i status=0
@@ -108,10 +154,24 @@ train() {
   export GLOO_SOCKET_IFNAME=lo
   # Debian 13's torch 2.6 asks its store for libuv, which it was built without.
   export USE_LIBUV=0
-  MASTER_PORT=$(free_tcp_port)
+  local watcher='' inside=()
+  if [[ -n $shaped ]]; then
+    MASTER_ADDR=10.79.1.1
+    MASTER_PORT=$(free_tcp_port ip netns exec "${train_ns[0]}")
+    shaped_watch "${train_ns[1]}" gwv1 "$run_dir/$layout-$backend.received"
+    watcher=$!
+    on_exit end_process "$watcher"
+  else
+    MASTER_PORT=$(free_tcp_port)
+  fi
   for ((rank = 0; rank < world; rank++)); do
+    if [[ -n $shaped ]]; then
+      inside=(ip netns exec "${train_ns[rank / members]}"
+        env "GLOO_SOCKET_IFNAME=gwv$((rank / members))")
+    fi
     RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) \
-      "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" --out "$run_dir/$layout" \
+      "${inside[@]}" "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" \
+      --out "$run_dir/$layout" \
       --layout "$layout" \
       --model "$model" --batch "$batch" --steps "$steps" --members "$members" \
       > >(sed -u 's/^/       /') 2>"$run_dir/$backend-$rank.err" </dev/null &
@@ -131,11 +191,23 @@ train() {
     tail -n 15 "$run_dir/$backend-$rank.err" >&2
     die "process $rank of the job with $backend ended with status $status; it said the above."
   fi
+  [[ -n $watcher ]] || return 0
+  end_process "$watcher"
+  note "host 1 received $(cat "$run_dir/$layout-$backend.received") Gbit/s in its best second"
 }
 
-step "starting $ranks daemons, joined by memif links"
 daemon_pin_lanes "$ranks"
-memif_ring_start "$ranks" || die "the daemons did not start."
+if [[ -n $shaped ]]; then
+  step "joining two namespaces by a link of $shaped Gbit/s, MTU 1500"
+  shaped_hosts
+  blast=$(shaped_blast "${train_ns[0]}" "${train_ns[1]}" gwv1 10.79.1.2)
+  note "a UDP blast gets $blast Gbit/s through"
+  step "starting 2 daemons there"
+  shaped_daemons_start || die "the daemons did not start."
+else
+  step "starting $ranks daemons, joined by memif links"
+  memif_ring_start "$ranks" || die "the daemons did not start."
+fi
 for ((i = 0; i < ranks; i++)); do
   note "daemon $i: process ${daemon_pids[i]}, $(daemon_socket "$i")"
 done

@@ -61,6 +61,7 @@ check_arguments() {
   [[ -z $rate || $rate =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--rate is '$rate': Gbit/s, as in 100."
   check_ranks
   check_hosts
+  check_shaped
   check_collective
   if [[ -n $beside ]]; then
     [[ $beside == busy ]] || die "--beside is '$beside': busy is possible."
@@ -91,7 +92,7 @@ check_arguments() {
   [[ $mtu =~ ^[0-9]{3,5}$ ]] && ((mtu >= 1280 && mtu <= 9100)) ||
     die "--mtu is '$mtu': 1280 to 9100 are possible."
   # An af_xdp frame lies in one page, with its headroom.
-  if [[ $link == veth ]] && ((mtu > 3400)); then
+  if [[ $link == veth && -z $shaped ]] && ((mtu > 3400)); then
     die "--mtu is $mtu: af_xdp on veth carries at most 3400."
   fi
 }
@@ -103,6 +104,14 @@ check_ranks() {
   [[ -z $hosts && -z $beside && $link == veth ]] ||
     die "--ranks is $nranks: more than two ranks are possible with --link veth alone, without" \
       "--hosts and --beside."
+}
+
+check_shaped() {
+  [[ -n $shaped ]] || return 0
+  shaped_gbit_check --shaped "$shaped"
+  [[ $link == veth ]] && ((nranks == 2)) || die "--shaped is of --link veth and of two ranks."
+  sizes=${sizes:-64,64K,1M,16M,64M}
+  rate=${rate:-$shaped}
 }
 
 check_hosts() {

@@ -35,7 +35,12 @@ link_up_veth() {
   done
   tcp_network=10.79.1.0/24
   daemon_netns=("${compare_ns[@]}")
-  if ((nranks == 2)); then
+  if [[ -n $shaped ]]; then
+    for i in 0 1; do shape "$shaped" "${compare_ns[i]}" gwv$i; done
+    blast=$(shaped_blast "${compare_ns[0]}" "${compare_ns[1]}" gwv1 "${tcp_address[1]}")
+    step "two namespaces on cores $cores, joined by a veth of MTU $mtu and $shaped Gbit/s;" \
+      "a UDP blast gets $blast through"
+  elif ((nranks == 2)); then
     step "two namespaces on cores $cores, joined by a veth of MTU $mtu"
   else
     step "$nranks namespaces on cores $cores, joined by a bridge of MTU $mtu"
@@ -135,10 +140,17 @@ to_hosts() {
   done
 }
 
-# lane_port RANK MTU: DEVICE=IP/PREFIX,MTU of the rank's lanes, as daemon_write_config takes it.
+# lane_port RANK MTU: DEVICE=IP/PREFIX,MTU[,GBPS] of the rank's lanes, as daemon_write_config takes
+# it.
 lane_port() {
   case $link in
-    veth) printf 'net_af_xdp0=10.79.2.%d/24,%d' $(($1 + 1)) "$2" ;;
+    veth)
+      if [[ -n $shaped ]]; then
+        printf 'net_af_packet0=10.79.2.%d/24,%d,%s' $(($1 + 1)) "$2" "$(shaped_port_rate "$shaped")"
+      else
+        printf 'net_af_xdp0=10.79.2.%d/24,%d' $(($1 + 1)) "$2"
+      fi
+      ;;
     hosts)
       local pci=("${ports%,*}" "${ports#*,}") ip=("${lane_ips%,*}" "${lane_ips#*,}")
       printf '%s=%s,%d' "${pci[$1]}" "${ip[$1]}" "$2"
@@ -150,7 +162,11 @@ lane_port() {
 # lane_devices RANK: the EAL's arguments for that port, an argument a line.
 lane_devices() {
   case $link in
-    veth) printf '%s\n' --no-pci --vdev "net_af_xdp0,iface=gwv$1,start_queue=0,queue_count=1" ;;
+    veth)
+      local vdev=net_af_xdp0,iface=gwv$1,start_queue=0,queue_count=1
+      [[ -z $shaped ]] || vdev=$(shaped_vdev "gwv$1" "$mtu")
+      printf '%s\n' --no-pci --vdev "$vdev"
+      ;;
     hosts)
       local pci=("${ports%,*}" "${ports#*,}")
       printf '%s\n' -a "${pci[$1]}"

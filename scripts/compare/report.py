@@ -16,43 +16,7 @@ import sys
 
 from bars import judge
 from distance import at, cores_text, distances_of, set_aside
-
-LABELS = {
-    "gradwire": "gradwire, embedded",
-    "gradwire-1408": "gradwire, embedded, 1,408 B payloads",
-    "daemon": "gradwire, through the daemon",
-    "bare": "the driver alone, no protocol",
-    "tcp": "TCP ring of gradwire-perf",
-    "rdma": "RDMA ring of gradwire-perf",
-    "gloo": "Gloo (torch.distributed)",
-    "mpi-tcp": "Open MPI over TCP",
-    "mpi-shm": "Open MPI, shared memory",
-}
-SHORT = {
-    "gradwire": "gradwire", "gradwire-1408": "gw 1408 B", "daemon": "gw daemon",
-    "bare": "bare",
-    "tcp": "TCP ring", "rdma": "RDMA ring", "gloo": "Gloo", "mpi-tcp": "OMPI TCP",
-    "mpi-shm": "OMPI shm",
-}
-WORTH = {
-    "memif": [
-        "memif against TCP is shared memory against a network stack on one machine: it shows what "
-        "the datapath can do, not what a NIC will carry.",
-        "memif against Open MPI's shared memory is shared memory against shared memory, but memif "
-        "moves packets with checksums, acknowledgements and retransmission, Open MPI copies.",
-        "The driver alone has no protocol at all, and sends out of gradient memory: nothing over "
-        "this link can be much faster.",
-    ],
-    "veth": [
-        "veth against veth is like with like: the same two devices of the same MTU. gradwire's "
-        "frames take the kernel's XDP path on both ends, TCP's its stack.",
-        "With segmentation offloads on, TCP hands 64 KB at a time across the veth and nothing is "
-        "ever cut to the MTU: no wire does that, a NIC cuts them in hardware. With them off both "
-        "send frames of the MTU.",
-    ],
-    "hosts": ["The same NICs and the same wire for all: like with like."],
-}
-
+from wording import LABELS, SHORT, VARIANT_TITLES, WORTH
 
 def size_text(size):
     for unit, bits in (("G", 30), ("M", 20), ("K", 10)):
@@ -169,10 +133,15 @@ def build(folder):
         variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
     wakes = read_numbers(folder / "wakes.txt")
     wake_us = statistics.median(wakes) if wakes else None
-    # Bars are of all-reduce alone.
-    bars = judge(meta, variants, wake_us) if collective_of(meta) == "all-reduce" else []
+    # Bars are of all-reduce alone, and of a link that is as fast as the cores.
+    judged = collective_of(meta) == "all-reduce" and not meta.get("shaped_gbit")
+    bars = judge(meta, variants, wake_us) if judged else []
+    received = {}
+    for path in folder.glob("*.received"):
+        row, variant, _ = path.name.split(".", 2)
+        received.setdefault(variant, {}).setdefault(row, []).extend(read_numbers(path))
     return {"meta": meta, "variants": variants, "bars": bars, "runs": len(distances),
-            "wake_us": wake_us, "runs_set_aside": sorted(aside),
+            "received_gbit": received, "wake_us": wake_us, "runs_set_aside": sorted(aside),
             "core_round_trips_counted_ns": band,
             "core_round_trips_ns": read_numbers(folder / "cores.txt"),
             "others_share": read_numbers(folder / "others.txt"),
@@ -229,6 +198,13 @@ def tables_of(report, variant):
                     for r in names)] for s in sizes]
         out.append(f"Theoretical minimum at {meta['rate_gbit']:g} Gbit/s, {factor:g} x size / "
                    "rate, and the fraction of that rate that is reached:\n\n" + table(head, lines))
+    received = report["received_gbit"].get(variant, {})
+    if received:
+        head = ["", "UDP blast", *(SHORT.get(r, r) for r in received)]
+        line = ["Gbit/s", f"{meta['blast_gbit']:.2f}",
+                *(f"{max(every):.2f}" for every in received.values())]
+        out.append("What rank 1's device received in its best second, frames as the kernel counts "
+                   "them:\n\n" + table(head, [line]))
     spread = [(f["time_p50_us_most"] / f["time_p50_us_least"], row, size)
               for row, sizes_ in rows.items() for size, f in sizes_.items()]
     if spread:
@@ -316,15 +292,12 @@ def machine():
             f"{load:.1f} (two ranks on two cores make 2)")
 
 
-VARIANT_TITLES = {
-    "plain": "", "off": "Segmentation offloads off", "on": "Segmentation offloads on",
-    "busy": "Beside one busy process pinned to each core",
-}
-
-
 def text_of(report, stamp):
     meta = report["meta"]
-    title = f"{collective_of(meta).capitalize()} over {meta['link']}, compared ({stamp})"
+    link = meta["link"]
+    if meta.get("shaped_gbit"):
+        link += f" of {meta['shaped_gbit']:g} Gbit/s"
+    title = f"{collective_of(meta).capitalize()} over {link}, compared ({stamp})"
     parts = [f"# {title}", "\n".join([
         *(f"- DISTURBED: {text}" for text in disturbances(report)),
         f"- Machine: {machine()}",
@@ -356,7 +329,8 @@ def text_of(report, stamp):
     parts.append("## Bars")
     parts.append(bars_text(report))
     parts.append("## What each comparison is worth")
-    parts.append("\n".join(f"- {text}" for text in WORTH[meta["link"]] + [
+    worth = WORTH["shaped" if meta.get("shaped_gbit") else meta["link"]]
+    parts.append("\n".join(f"- {text}" for text in worth + [
         "Through the daemon there are more threads than ranks: on two cores they share, and the "
         "figure says more about the scheduler than about the daemon.",
         *([] if meta.get("shared") else
@@ -377,7 +351,8 @@ def main():
     text = text_of(report, stamp)
     print(text)
     name = f"compare-{report['meta']['link']}" + (
-        "-beside" if report["meta"].get("beside") else "")
+        "-beside" if report["meta"].get("beside") else "") + (
+            "-shaped" if report["meta"].get("shaped_gbit") else "")
     collective = collective_of(report["meta"])
     if collective != "all-reduce":
         name += f"-{collective}"

@@ -47,7 +47,13 @@ run_row() {
   cores_before=$cores_ns
   read -ra times_before < <(cpu_times)
   [[ $variant != busy ]] || start_busy
+  local watcher=
+  if [[ -n $shaped ]]; then
+    shaped_watch "${compare_ns[1]}" gwv1 "${result%.json}.received"
+    watcher=$!
+  fi
   "row_${row//-/_}" || status=$?
+  [[ -z $watcher ]] || end_process "$watcher"
   end_started
   end_busy
   read -ra times_after < <(cpu_times)
@@ -146,6 +152,7 @@ with_ports() {
   local transport=$1 payload=$2 i options devices port tries row_plans own_cores=(--busy)
   shift 2
   [[ -z $beside ]] && ((!shared)) || own_cores=()
+  [[ -z $shaped ]] || own_cores+=(--port-rate "$(shaped_port_rate "$shaped")")
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
   for i in "${every_rank[@]}"; do
@@ -154,7 +161,7 @@ with_ports() {
     port=$(lane_port $i "$mtu")
     rank $i "$gradwire_perf" --lcores "0@${core[i]}" --file-prefix "gwc$$-$i" --no-telemetry \
       --huge-unlink -m 128 "${devices[@]}" -- --transport "$transport" \
-      --port "${port%,*}" --payload "$payload" "${own_cores[@]}" "${options[@]}"
+      --port "${port%%,*}" --payload "$payload" "${own_cores[@]}" "${options[@]}"
     # A memif's client end needs a server that listens.
     for ((tries = 0; tries < 200 && i == 0; tries++)); do
       [[ $link == memif && ! -S $run_dir/link0.sock && -n $(process_state "${started[0]}") ]] ||
@@ -312,6 +319,7 @@ import json, os, sys
 json.dump({
     "link": "$link", "collective": "$collective", "mtu": $mtu,
     "reps": $reps, "rate_gbit": ${rate:-None}, "nranks": $nranks,
+    "shaped_gbit": ${shaped:-None}, "blast_gbit": ${blast:-None},
     "shared": $shared == 1,
     "cores": "${core[*]}", "daemon_cores": "${daemon_core[*]}",
     "daemon_shares": "$daemon_shares" == "yes",

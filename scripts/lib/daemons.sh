@@ -36,20 +36,20 @@ daemon_pin_lanes() {
   done
 }
 
-# daemon_write_config INDEX DEVICE=IP/PREFIX[,MTU]...: a configuration with these ports. Lanes share
-# their cores with everything else here, so they are polled adaptively.
+# daemon_write_config INDEX DEVICE=IP/PREFIX[,MTU[,GBPS]]...: a configuration with these ports.
+# Lanes share their cores with everything else here, so they are polled adaptively.
 daemon_write_config() {
-  local index=$1 port device ip mtu
+  local index=$1 port device ip mtu gbps
   shift
   {
     printf '# SPDX-License-Identifier: BSD-3-Clause\n[daemon]\nname = "gw%s-%s"\n' "$$" "$index"
     printf 'control_socket = "%s"\nsocket_mode = "0600"\n' "$(daemon_socket "$index")"
     for port in "$@"; do
       device=${port%%=*}
-      ip=${port#*=}
-      mtu=${ip#*,}
-      printf '\n[[port]]\ndevice = "%s"\nip = "%s"\n' "$device" "${ip%%,*}"
-      [[ $mtu == "$ip" ]] || printf 'mtu = %s\n' "$mtu"
+      IFS=, read -r ip mtu gbps <<<"${port#*=}"
+      printf '\n[[port]]\ndevice = "%s"\nip = "%s"\n' "$device" "$ip"
+      [[ -z $mtu ]] || printf 'mtu = %s\n' "$mtu"
+      [[ -z $gbps ]] || printf 'rate_gbps = %s\n' "$gbps"
     done
     printf '\n[lanes]\ncount = %s\npolling = "adaptive"\n' "$daemon_lanes"
     # Each has packet buffers: these many fit in $daemon_memory_mib.

@@ -44,6 +44,11 @@ for collective in reduce-scatter broadcast; do
 done
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
+expect "over a veth of 1 Gbit/s" compare --link veth --shaped 1 --sizes 64K --rows daemon,tcp
+report=$run_dir/out/compare-veth-shaped.md
+expect_text "the rate bounds all" 'Theoretical minimum at 1 Gbit/s' "$report"
+expect_text "what came through is shown" 'Gbit/s \|( +[01]\.[0-9]{2} \|){3}' "$report"
+expect_text "and nothing is wrong" 'no element was wrong' "$report"
 expect "three ranks, which share two cores" compare --link veth --ranks 3 --cores 0,1 \
   --rows daemon,tcp,mpi-tcp
 report=$run_dir/out/compare-veth-3-ranks.md
@@ -82,6 +87,8 @@ for bad in "--link tcp" "--sizes 3" "--reps 0" "--mtu 90000" "--cores 0" "--core
   "--rows pigeon" "--hosts a,b" "--ports 0000:00:00.0,0000:00:00.1" "--rate fast" \
   "--collective sum" "--collective reduce --rows tcp" "--collective reduce --beside busy" \
   "--beside nobody" "--beside busy --link veth" \
+  "--shaped 1" "--link veth --shaped 0" "--link veth --shaped 40" "--link veth --shaped fast" \
+  "--link veth --shaped 1 --ranks 3" \
   "--link veth --mtu 9000" "--ranks 1" "--ranks 3" "--link veth --ranks 9" \
   "--hosts a,b --ports 0000:00:00.0 --addresses 1.1.1.1,2.2.2.2"; do
   # shellcheck disable=SC2086
