@@ -53,13 +53,14 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       events_(config.max_active_ops),
       stall_(config.rank, config.nranks, config.timeouts.stuck_ns),
       neighbors_(config_, group_, buffers_, ops_, counters_),
-      rails_(config_, neighbors_, counters_),
+      greetings_(config_, group_, links(), ops_),
+      rails_(config_, neighbors_, greetings_, counters_),
       ends_(config_, links(), counters_),
       abort_answers_(config_, ends_),
       op_ends_(config_, links(), ops_, folds_, events_, counters_, !config_.folds_only()),
       off_ring_(config_, group_, neighbors_, ends_, buffers_, ops_, folds_, op_ends_, stall_, *this,
                 counters_, config_.folds_only()),
-      membership_(config_, group_, neighbors_, ops_, folds_, off_ring_, events_) {
+      membership_(config_, group_, neighbors_, greetings_, ops_, folds_, off_ring_, events_) {
   if (config_.folds_only()) {
     require(!links().empty(), "a rank without members hangs on one that has some");
     return;

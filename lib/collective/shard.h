@@ -2,10 +2,10 @@
 /// @file
 /// One group's share on one lane: it puts together the parts that the rank has, each a class of its
 /// own, and hands each packet, fold and round to those that it concerns: links to other ranks
-/// (Neighbors), what goes round the ring (Ring), what goes between any two ranks (OffRing), how the
-/// group begins and ends (Membership). It takes decoded packets and time, and gives frames ready to
-/// transmit and events. It knows no port, clock, socket or thread, so the simulator runs the very
-/// same object.
+/// (Neighbors, Greetings), what goes round the ring (Ring), what goes between any two ranks
+/// (OffRing), how the group begins and ends (Membership). It takes decoded packets and time, and
+/// gives frames ready to transmit and events. It knows no port, clock, socket or thread, so the
+/// simulator runs the very same object.
 ///
 /// A rank without members has no Ring. It sums for others, and posts what they tell of.
 ///
@@ -34,6 +34,7 @@
 #include "collective/membership/group.h"
 #include "collective/membership/membership.h"
 #include "collective/membership/stall_watch.h"
+#include "collective/neighbors/greetings.h"
 #include "collective/neighbors/neighbors.h"
 #include "collective/neighbors/rails.h"
 #include "collective/off_ring/off_ring.h"
@@ -82,14 +83,14 @@ class Shard final : private ShardServices {
   /// Somebody at `source` speaks another version: if a neighbor has that address, the error of a
   /// group that does not form says so.
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
-    neighbors_.on_other_version(source, version);
+    greetings_.on_other_version(source, version);
   }
-  /// As Neighbors.
+  /// As Greetings.
   void on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept {
-    neighbors_.on_other_group(source, key);
+    greetings_.on_other_group(source, key);
   }
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
-    neighbors_.on_unfit_hello(source, says_rank);
+    greetings_.on_unfit_hello(source, says_rank);
   }
   /// End of a receive burst: reduces and stores what it brought.
   void flush(TimeNs now) noexcept;
@@ -187,6 +188,7 @@ class Shard final : private ShardServices {
   EventQueue events_;
   StallWatch stall_;
   Neighbors neighbors_;
+  Greetings greetings_;
   Rails rails_;
   PeerEnds ends_;
   AbortAnswers abort_answers_;

@@ -74,8 +74,8 @@ Drop Shard::receive_hello(const PacketSource& from, const wire::Packet& packet,
   Link& link = *links()[index];
   const bool is_answer = packet.common.type == PacketType::kHelloAck;
   if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
-  if (!neighbors_.is_of(index, packet.hello)) return Drop::kState;
-  const bool repeats = !is_answer && neighbors_.is_to_answer(index, from.path, packet.hello.source);
+  if (!greetings_.is_of(index, packet.hello)) return Drop::kState;
+  const bool repeats = !is_answer && greetings_.is_to_answer(index, from.path, packet.hello.source);
   abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
   if (repeats) counters_.count_drop(Drop::kDuplicate);
   if (!live()) return Drop::kNone;

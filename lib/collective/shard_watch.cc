@@ -25,6 +25,7 @@ ShardStatus Shard::status(TimeNs) const noexcept {
   status.posted_op_seq = ops_.posted();
   status.done_op_seq = ops_.done();
   neighbors_.fill(status);
+  greetings_.fill(status);
   status.downstream_ip_since = rails_.path_since();
   status.peers_on_other_path = ends_.on_other_path();
   status.early_held = ring_ ? static_cast<std::uint32_t>(ring_->early_held()) : 0;

@@ -8,11 +8,12 @@
 namespace gradwire::collective {
 
 Membership::Membership(const ShardConfig& config, Group& group, Neighbors& neighbors,
-                       const OpTable& ops, const FoldQueue& folds, const OffRing& off_ring,
-                       EventQueue& events)
+                       Greetings& greetings, const OpTable& ops, const FoldQueue& folds,
+                       const OffRing& off_ring, EventQueue& events)
     : config_(config),
       group_(group),
       neighbors_(neighbors),
+      greetings_(greetings),
       ops_(ops),
       folds_(folds),
       off_ring_(off_ring),
@@ -26,9 +27,10 @@ void Membership::start(TimeNs now) noexcept {
 }
 
 void Membership::become_formed_if_ready(TimeNs now) noexcept {
-  if (!group_.forming() || !neighbors_.all_open()) return;
+  if (!group_.forming() || !greetings_.all_open()) return;
   group_.become(ShardState::kFormed);
   neighbors_.on_formed(now);
+  greetings_.on_formed();
   events_.put({EventType::kFormed, 0, {}});
 }
 
@@ -39,6 +41,7 @@ bool Membership::abort(const AbortReason& reason, TimeNs now) noexcept {
   GRADWIRE_PROBE6(abort, config_.key.group_id, reason.op_seq, config_.rank, config_.lane,
                   static_cast<int>(reason.code), reason.culprit_rank);
   neighbors_.on_aborted();
+  greetings_.on_aborted();
   abort_event_wanted_ = true;
   next_abort_ = now;
   if (leave_wanted_) leave_deadline_ = now + config_.timeouts.leave_ns;
@@ -67,10 +70,12 @@ Membership::Cause Membership::leave(TimeNs now) noexcept {
 
 Membership::Cause Membership::on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
                                        PathIndex path, TimeNs now) noexcept {
-  Cause cause = is_answer ? neighbors_.on_hello_ack(link, hello, path)
-                          : neighbors_.on_hello(link, hello, path, now);
-  if (!cause) become_formed_if_ready(now);
-  return cause;
+  Cause cause = is_answer ? greetings_.on_hello_ack(link, hello, path)
+                          : greetings_.on_hello(link, hello, path, now);
+  if (cause) return cause;
+  neighbors_.heard(link);
+  become_formed_if_ready(now);
+  return {};
 }
 
 Membership::Cause Membership::on_bye(LinkIndex link, const wire::ByeBody& bye,
@@ -129,7 +134,7 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
     const bool unanswered = link->gets_data() && !link->end.answered();
     const char* const missing =
         unanswered ? "it did not answer our hello" : "no hello came from it";
-    const Unfit& unfit = neighbors_.unfit(link->end.address().index);
+    const Unfit& unfit = greetings_.unfit(link->end.address().index);
     const std::uint8_t version = unfit.version;
     if (unfit.other_epoch) {
       format_detail(reason, "rank {} at {} joins epoch {} of the group, rank {} epoch {}; {}",

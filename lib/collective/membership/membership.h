@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// A shard's part in its group: how it begins and ends, and what it misses when a neighbor leaves.
-/// What goes to neighbors, and how, is for Neighbors to know.
+/// What goes to neighbors, and how, is for Neighbors and Greetings to know.
 ///
 /// Forming: each rank repeats its hello to the rank that its data goes to until its hello-ack
 /// comes; a shard is formed when all its links are open. Both are as long as a full packet.
@@ -26,6 +26,7 @@
 #include "base/abort_reason.h"
 #include "collective/event_queue.h"
 #include "collective/membership/group.h"
+#include "collective/neighbors/greetings.h"
 #include "collective/neighbors/neighbors.h"
 #include "collective/off_ring/off_ring.h"
 #include "collective/ops/fold_queue.h"
@@ -40,8 +41,9 @@ class Membership {
   using Cause = std::optional<AbortReason>;
 
   /// All of them outlive it.
-  Membership(const ShardConfig& config, Group& group, Neighbors& neighbors, const OpTable& ops,
-             const FoldQueue& folds, const OffRing& off_ring, EventQueue& events);
+  Membership(const ShardConfig& config, Group& group, Neighbors& neighbors, Greetings& greetings,
+             const OpTable& ops, const FoldQueue& folds, const OffRing& off_ring,
+             EventQueue& events);
 
   /// How often the neighbors were told of the abort.
   [[nodiscard]] std::uint32_t aborts_sent() const noexcept { return aborts_sent_; }
@@ -56,7 +58,7 @@ class Membership {
   [[nodiscard]] bool wants_to_leave() const noexcept { return leave_wanted_; }
 
   // Packets.
-  /// A hello of a neighbor's: see Neighbors::is_of().
+  /// A hello of a neighbor's: see Greetings::is_of().
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, bool is_answer,
                                PathIndex path, TimeNs now) noexcept;
   /// Its first bye. @return what is wrong with it: it misses an op.
@@ -93,6 +95,7 @@ class Membership {
   const ShardConfig& config_;
   Group& group_;
   Neighbors& neighbors_;
+  Greetings& greetings_;
   const OpTable& ops_;
   const FoldQueue& folds_;
   const OffRing& off_ring_;

@@ -18,7 +18,7 @@ constexpr TimeNs kLastWordsShare = 8;
 }  // namespace
 
 bool Membership::may_join(TimeNs now) const noexcept {
-  return now - started_at_ < config_.timeouts.formation_ns && !neighbors_.all_open();
+  return now - started_at_ < config_.timeouts.formation_ns && !greetings_.all_open();
 }
 
 bool Membership::ring_acknowledged() const noexcept {
@@ -50,27 +50,27 @@ TimeNs Membership::deadline(TimeNs now, TimeNs soon) const noexcept {
     if (folds_.size() == 0) earliest = std::min({earliest, close_at_, leave_deadline_});
   } else if (group_.forming()) {
     earliest = started_at_ + config_.timeouts.formation_ns;
-    if (neighbors_.greets_anyone()) earliest = std::min(earliest, next_hello_);
+    if (greetings_.greets_anyone()) earliest = std::min(earliest, next_hello_);
   }
   // Replies that found no room are tried again, soon but not at once: the port is full.
-  if (neighbors_.owes_answers()) earliest = std::min(earliest, now + soon);
+  if (greetings_.owes_answers() || neighbors_.owes_answers()) {
+    earliest = std::min(earliest, now + soon);
+  }
   return earliest;
 }
 
 bool Membership::run(TimeNs now, Outbox& out) noexcept {
   if (group_.aborted()) return run_aborted(now, out);
-  if (neighbors_.owes_answers()) {
-    neighbors_.answer_hellos(now, out);
-    neighbors_.answer_byes(bye(), out);
-  }
+  if (greetings_.owes_answers()) greetings_.answer(now, out);
+  if (neighbors_.owes_answers()) neighbors_.answer_byes(bye(), out);
   if (group_.forming()) return greet(now, out);
   return group_.state() == ShardState::kLeaving && run_leaving(now, out);
 }
 
 bool Membership::greet(TimeNs now, Outbox& out) noexcept {
-  if (now < next_hello_ || !neighbors_.greets_anyone()) return false;
+  if (now < next_hello_ || !greetings_.greets_anyone()) return false;
   next_hello_ = now + config_.timeouts.hello_interval_ns;
-  return neighbors_.greet(out);
+  return greetings_.greet(out);
 }
 
 bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {

@@ -2,12 +2,8 @@
 // What comes from neighbors, and what is known of them. neighbors_send.cc has what goes there.
 #include "collective/neighbors/neighbors.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 
-#include "base/abort_detail.h"
 #include "collective/links/ring_links.h"
 
 namespace gradwire::collective {
@@ -58,11 +54,6 @@ bool Neighbors::someone_left() const noexcept {
                      [](const Neighbor& neighbor) { return neighbor.left; });
 }
 
-bool Neighbors::all_open() const noexcept {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const auto& link) { return link->end.open(); });
-}
-
 bool Neighbors::all_acknowledged() const noexcept {
   return std::all_of(links_.begin(), links_.end(),
                      [](const auto& link) { return !link->gets_data() || link->sender().idle(); });
@@ -71,110 +62,6 @@ bool Neighbors::all_acknowledged() const noexcept {
 void Neighbors::heard_from(std::uint16_t rank) noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
     if (end(i).rank() == rank) heard(i);
-  }
-}
-
-bool Neighbors::is_of(LinkIndex link, const wire::HelloBody& hello) const noexcept {
-  const LinkAddress& address = end(link).address();
-  return hello.key == config_.key && hello.to_rank == config_.rank &&
-         hello.from_rank == address.rank && hello.incarnation == address.incarnation;
-}
-
-Neighbors::Cause Neighbors::table_differs(LinkIndex link,
-                                          const wire::HelloBody& hello) const noexcept {
-  if (hello.table_digest == config_.table_digest && hello.nranks == config_.all_ranks() &&
-      hello.lanes == config_.lanes && hello.payload_bytes == config_.payload_bytes) {
-    return {};
-  }
-  AbortReason reason{.code = AbortCode::kFormation,
-                     .culprit_rank = end(link).rank(),
-                     .reporter_rank = config_.rank};
-  std::array<char, AbortReason::kDetailBytes> text{};
-  char* at = text.data();
-  const auto differs = [&](const char* what, std::uint64_t there, std::uint64_t here) {
-    if (there == here) return;
-    const auto room = static_cast<std::size_t>(text.data() + text.size() - 1 - at);
-    at = fmt::format_to_n(at, room, "{}{} {} there and {} here", at == text.data() ? "" : ", ",
-                          what, there, here)
-             .out;
-  };
-  differs("ranks", hello.nranks, config_.all_ranks());
-  differs("ranks without members", hello.folding_ranks, config_.folding_ranks);
-  differs("members of each rank", hello.members, config_.members_said());
-  differs("lanes", hello.lanes, config_.lanes);
-  differs("payload", hello.payload_bytes, config_.payload_bytes);
-  if (at == text.data()) {
-    format_detail(reason,
-                  "its table of the group differs in an entry, their order, or in which process is "
-                  "at which rank: digest {:x} there and {:x} here",
-                  hello.table_digest, config_.table_digest);
-  } else {
-    format_detail(reason, "its table of the group differs: {}", text.data());
-  }
-  return reason;
-}
-
-Neighbors::Cause Neighbors::on_hello(LinkIndex link, const wire::HelloBody& hello, PathIndex path,
-                                     TimeNs now) noexcept {
-  if (Cause cause = table_differs(link, hello)) return cause;
-  Neighbor& neighbor = neighbors_[link];
-  neighbor.silence_ns = 0;
-  end(link).on_hello();
-  neighbor.hello_acks_wanted |= 1u << path;
-  Greetings& greetings = neighbor.greetings[path];
-  if (greetings.unanswered == 0) greetings.first = hello.source;
-  greetings.unanswered |= std::uint64_t{1} << hello.source;
-  // Where it asks anew, or has heard an answer, the first one goes from the path's own port.
-  const bool anew = !group_.forming() && now - greetings.last > config_.timeouts.silence_ns / 4;
-  greetings.heard = hello.heard_source != 0;
-  if (greetings.heard || anew) greetings.answers = 0;
-  greetings.last = now;
-  return {};
-}
-
-Neighbors::Cause Neighbors::on_hello_ack(LinkIndex link, const wire::HelloBody& hello,
-                                         PathIndex path) noexcept {
-  if (Cause cause = table_differs(link, hello)) return cause;
-  neighbors_[link].silence_ns = 0;
-  if (!end(link).answered()) take_first(link, hello, path);
-  end(link).on_hello_ack();
-  if (PathChoice* const choice = links_[link]->choice()) {
-    choice->on_hello_ack(path, hello.heard_source, hello.source);
-  }
-  return {};
-}
-
-/// The first way that answers is taken.
-void Neighbors::take_first(LinkIndex link, const wire::HelloBody& answer, PathIndex path) noexcept {
-  if (path != end(link).path()) end(link).take_path(path);
-  if (answer.heard_source != 0) {
-    (void)end(link).take_source(path, static_cast<std::uint8_t>(answer.heard_source - 1));
-  }
-  if (answer.source > 1) neighbors_[link].heard_source = answer.source;
-}
-
-void Neighbors::on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept {
-  if (!group_.forming()) return;
-  for (LinkIndex i = 0; i < count(); ++i) {
-    if (end(i).address().ip == source) neighbors_[i].unfit.version = version;
-  }
-}
-
-void Neighbors::on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept {
-  if (!group_.forming() || key.group_id != config_.key.group_id) return;
-  for (LinkIndex i = 0; i < count(); ++i) {
-    if (end(i).path_from(source) == kNoPath) continue;
-    neighbors_[i].unfit.other_epoch = true;
-    neighbors_[i].unfit.epoch = key.epoch;
-  }
-}
-
-void Neighbors::on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
-  if (!group_.forming()) return;
-  for (LinkIndex i = 0; i < count(); ++i) {
-    if (end(i).path_from(source) == kNoPath) continue;
-    neighbors_[i].unfit.hello = true;
-    neighbors_[i].unfit.says_rank = says_rank;
   }
 }
 
@@ -209,18 +96,12 @@ void Neighbors::on_packet_after_abort(LinkIndex link, PacketType type, TimeNs no
 }
 
 void Neighbors::on_formed(TimeNs now) noexcept {
-  for (Neighbor& neighbor : neighbors_) {
-    neighbor.silence_ns = 0;
-    for (Greetings& greetings : neighbor.greetings) greetings.answers = 0;
-  }
+  for (Neighbor& neighbor : neighbors_) neighbor.silence_ns = 0;
   quiet_from(now);
 }
 
 void Neighbors::on_aborted() noexcept {
-  for (Neighbor& neighbor : neighbors_) {
-    neighbor.bye_ack_wanted = false;
-    neighbor.heard_source = 0;
-  }
+  for (Neighbor& neighbor : neighbors_) neighbor.bye_ack_wanted = false;
 }
 
 void Neighbors::lead_to(std::uint16_t rank, const wire::IpAddress& ip,

@@ -34,17 +34,15 @@ void Neighbors::fill(ShardStatus& status) const noexcept {
       continue;
     }
     if (link.gets_data()) {
-      status.downstream_silence_ns = silence_ns(i);
+      status.downstream_silence_ns = neighbors_[i].silence_ns;
       status.downstream_heard = link.end.answered();
-      status.downstream_unfit = unfit(i);
       fill_sender(link.sender(), status);
       status.downstream_ip = link.end.ip_of(link.end.path());
       status.downstream_source_port = link.end.source_port(link.end.source_of(link.end.path()));
     }
     if (link.brings_data()) {
-      status.upstream_silence_ns = silence_ns(i);
+      status.upstream_silence_ns = neighbors_[i].silence_ns;
       status.upstream_heard = link.end.greeted();
-      status.upstream_unfit = unfit(i);
       status.upstream_ip = link.end.ip_of(link.end.back());
       status.upstream_source_port = link.end.source_port(link.end.source_of(link.end.back()));
     }
@@ -54,9 +52,9 @@ void Neighbors::fill(ShardStatus& status) const noexcept {
 void Neighbors::fill_least_heard(ShardStatus& status) const noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
     // Pings alone go to the rank without members that hangs on this one.
-    if (!links_[i]->attached() || silence_ns(i) <= status.least_heard_ns) continue;
+    if (!links_[i]->attached() || neighbors_[i].silence_ns <= status.least_heard_ns) continue;
     status.least_heard_rank = end(i).rank();
-    status.least_heard_ns = silence_ns(i);
+    status.least_heard_ns = neighbors_[i].silence_ns;
     status.least_heard_unanswered = kUnansweredMin;
     status.least_heard_ip = end(i).ip_of(end(i).path());
   }

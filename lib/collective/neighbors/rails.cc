@@ -41,8 +41,10 @@ constexpr bool is_question(const wire::Packet& packet) noexcept {
 
 }  // namespace
 
-Rails::Rails(const ShardConfig& config, Neighbors& neighbors, ShardCounters& counters)
+Rails::Rails(const ShardConfig& config, Neighbors& neighbors, Greetings& greetings,
+             ShardCounters& counters)
     : neighbors_(neighbors),
+      greetings_(greetings),
       counters_(counters),
       several_paths_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
                      std::any_of(config.peers.begin(), config.peers.end(),
@@ -113,7 +115,7 @@ bool Rails::ask(Outbox& out) noexcept {
     if (choice == nullptr) continue;
     for (auto way = choice->next_to_ask(); way.path != kNoPath; way = choice->next_to_ask()) {
       const std::uint8_t heard = choice->heard_from(way.path);
-      if (!neighbors_.send_hello(i, PacketType::kHello, way, heard, out)) break;
+      if (!greetings_.send(i, PacketType::kHello, way, heard, out)) break;
       choice->asked(way);
       worked = true;
     }

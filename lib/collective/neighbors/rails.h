@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "collective/neighbors/greetings.h"
 #include "collective/neighbors/neighbors.h"
 #include "collective/shard_config.h"
 #include "wire/packet.h"
@@ -15,8 +16,9 @@ namespace gradwire::collective {
 
 class Rails {
  public:
-  /// The neighbors and the counters outlive it.
-  Rails(const ShardConfig& config, Neighbors& neighbors, ShardCounters& counters);
+  /// All but the configuration outlive it.
+  Rails(const ShardConfig& config, Neighbors& neighbors, Greetings& greetings,
+        ShardCounters& counters);
 
   /// Whether packets go to some rank by more than one path.
   [[nodiscard]] bool several_paths() const noexcept { return several_paths_; }
@@ -45,6 +47,7 @@ class Rails {
 
  private:
   Neighbors& neighbors_;
+  Greetings& greetings_;
   ShardCounters& counters_;
   const bool several_paths_;
   const bool watches_paths_;
