@@ -169,6 +169,10 @@ struct Group {
   bool leave_asked = false;  ///< the lanes were told to leave
   AbortReason reason;        ///< set once aborted
 
+  void become(GroupState next, TimeNs now) noexcept {
+    state = next;
+    since = now;
+  }
   /// Those with members.
   [[nodiscard]] std::uint16_t nranks() const noexcept {
     return static_cast<std::uint16_t>(table.size() - wanted.folding_ranks);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Formation: members gather, neighbors' addresses are resolved, lanes send hellos, members get
-// their handles. All of it together has one time limit, and an error names what is missing.
+#include "control/formation/formation.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
 #include "control/formation/folding.h"
-#include "control/manager.h"
+#include "control/formation/formation_missing.h"
 #include "control/plans/plan_request.h"
 
 namespace gradwire::control {
@@ -38,20 +38,62 @@ Result<void> check_epoch(const Epochs& epochs, uid_t uid, const GroupKey& key) {
                   key_text(key), *last, std::uint64_t{*last} + 1));
 }
 
+/// Of a lane's part of a group: memory for its ops is made and cleared.
+constexpr std::uint64_t kLaneStartSteps = 512;
+/// Of one round.
+constexpr std::uint64_t kStartStepsPerRound = 2'048;
+
+/// Further networks that lead downstream have no lane.
+void count_idle_networks(Group& group) {
+  if (group.nranks() == 1) return;
+  const std::span<const NeighborPath> paths = group.wanted.downstream;
+  const std::size_t used = paths_used(paths, group.wanted.lanes);
+  group.idle_networks = paths.size() - used;
+  if (group.idle_networks == 0) return;
+  spdlog::warn(
+      "{}: {} networks lead to rank {}, but {} lanes use only {} of them, unless "
+      "one fails: set lanes.count to {} or more",
+      key_text(group.key), paths.size(), group.downstream_rank(), group.wanted.lanes, used,
+      lanes_for_all(paths));
+}
+
 }  // namespace
 
-void Manager::join(const PendingReply& to, Client& client, const ipc::Message& message,
-                   TimeNs now) {
-  if (stop_ != StopState::kRunning) {
-    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+Formation::Formation(const ManagerOptions& options, LaneControl& lanes, const LaneReports& reports,
+                     GroupTable& groups, GroupEnds& ends, LaneRequests& requests, Replies& replies,
+                     WorkMeter& work, const Stopping& stopping, const Drain& drain)
+    : options_(options),
+      lanes_(lanes),
+      reports_(reports),
+      groups_(groups),
+      ends_(ends),
+      requests_(requests),
+      replies_(replies),
+      work_(work),
+      stopping_(stopping),
+      drain_(drain),
+      own_info_(make_rank_info(options.daemon, lanes.lanes(), lanes.addresses())),
+      paths_(lanes, groups, ends, work) {}
+
+ipc::RankInfo Formation::info_for(uid_t uid) const {
+  ipc::RankInfo info = own_info_;
+  info.secret = secret_for(options_.daemon.secret, uid);
+  info.checksum = checksum_of(info);
+  return info;
+}
+
+void Formation::join(const PendingReply& to, Client& client, const ipc::Message& message,
+                     TimeNs now) {
+  if (!stopping_.running()) {
+    return replies_.error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
   }
   const auto parsed = ipc::parse_join(message);
-  if (!parsed) return reply_error(to, parsed.error());
-  const auto bound = formation_bound(parsed->request);
-  if (!bound) return reply_error(to, bound.error());
-  steps_ += parsed->table.size() + parsed->ranks.size() / kProcessesPerStep;
+  if (!parsed) return replies_.error(to, parsed.error());
+  const auto bound = bound_of(parsed->request);
+  if (!bound) return replies_.error(to, bound.error());
+  work_.add(parsed->table.size() + parsed->ranks.size() / kProcessesPerStep);
   const auto found = group_to_join(*parsed, client, now);
-  if (!found) return reply_error(to, found.error());
+  if (!found) return replies_.error(to, found.error());
   Group& group = **found;
   Member& member = group.members[parsed->request.member];
   member.client_id = client.id;
@@ -59,10 +101,10 @@ void Manager::join(const PendingReply& to, Client& client, const ipc::Message& m
   member.pid = client.peer.pid;
   member.join_reply = to;
   group.formation_deadline = std::min(group.formation_deadline, now + *bound);
-  if (group.all_joined()) begin_resolving(group, now);
+  if (group.all_joined()) paths_.begin(group, now);
 }
 
-Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
+Result<TimeNs> Formation::bound_of(const ipc::JoinRequest& request) const {
   if (request.timeout_ms == 0) return options_.limits.formation_default_ns;
   const TimeNs bound = static_cast<TimeNs>(request.timeout_ms) * 1'000'000;
   if (bound > options_.limits.formation_max_ns) {
@@ -73,7 +115,8 @@ Result<TimeNs> Manager::formation_bound(const ipc::JoinRequest& request) const {
   return bound;
 }
 
-Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& client, TimeNs now) {
+Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client& client,
+                                        TimeNs now) {
   // First what costs nothing: a table may have 1,024 ranks, and anybody may send as many joins as
   // the daemon answers.
   if (client.groups >= options_.limits.groups_per_client) {
@@ -84,20 +127,19 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
                     client.groups, options_.limits.groups_per_client));
   }
   const GroupKey key = {body.request.group_id, body.request.epoch};
-  if (const auto exists = handles_.find({key.group_id, key.epoch}); exists != handles_.end()) {
-    Group& group = *group_by_handle(exists->second);
-    if (auto ok = check_member(group, body, client); !ok) return tl::unexpected(ok.error());
-    return &group;
+  if (Group* exists = groups_.by_key(key)) {
+    if (auto ok = check_member(*exists, body, client); !ok) return tl::unexpected(ok.error());
+    return exists;
   }
   if (auto rises = check_epoch(epochs_, client.peer.uid, key); !rises) {
     return tl::unexpected(rises.error());
   }
-  if (drain_ != DrainState::kNone) {
+  if (drain_.active()) {
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
   if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
   // Bad tables, and ranks that have no common network, are refused before anybody waits.
-  steps_ += kPlanSteps * body.table.size();
+  work_.add(kPlanSteps * body.table.size());
   auto wanted = plan_request(body, info_for(client.peer.uid), lanes_.addresses());
   if (!wanted) return tl::unexpected(wanted.error());
   auto group = std::make_unique<Group>();
@@ -111,23 +153,17 @@ Result<Group*> Manager::group_to_join(const ipc::JoinBody& body, const Client& c
   group->since = group->formation_start = now;
   group->formation_deadline = kNever;
   count_idle_networks(*group);
-  group->handle = next_group_handle_++;
-  handles_[{key.group_id, key.epoch}] = group->handle;
-  ++groups_of_user_[group->uid];
-  Group* made = groups_.emplace(group->handle, std::move(group)).first->second.get();
-  remember_name(*made);
-  return made;
+  return &groups_.add(std::move(group));
 }
 
-Result<void> Manager::room_for_group(uid_t uid) const {
+Result<void> Formation::room_for_group(uid_t uid) const {
   const Limits& limits = options_.limits;
   if (groups_.size() >= limits.groups) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("the daemon already has {} groups, and limits.groups = {}",
                             groups_.size(), limits.groups));
   }
-  const auto found = groups_of_user_.find(uid);
-  const std::uint32_t of_user = found == groups_of_user_.end() ? 0 : found->second;
+  const std::uint32_t of_user = groups_.of_user(uid);
   if (of_user >= limits.groups_per_user) {
     return fail(ErrorCode::kResourceExhausted,
                 fmt::format("user {} already has {} groups, and limits.user_groups = {}: leave "
@@ -137,8 +173,8 @@ Result<void> Manager::room_for_group(uid_t uid) const {
   return {};
 }
 
-Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body,
-                                   const Client& client) const {
+Result<void> Formation::check_member(const Group& group, const ipc::JoinBody& body,
+                                     const Client& client) const {
   if (group.uid != client.peer.uid) {
     return fail(ErrorCode::kPermission,
                 fmt::format("{} belongs to another user on this daemon", key_text(group.key)));
@@ -205,21 +241,43 @@ Result<void> Manager::check_member(const Group& group, const ipc::JoinBody& body
   return {};
 }
 
-void Manager::unreachable(Group& group, const Error& error, TimeNs now) {
-  fail_formation(group, error, reason_here(group, AbortCode::kFormation, error.message), now);
+void Formation::run(TimeNs now) { start_in_turn(paths_.run(now), now); }
+
+void Formation::start_in_turn(const PathQuestions::Users& users, TimeNs now) {
+  std::uint64_t left = kStartStepsPerRound;
+  auto next = users.upper_bound(last_started_);
+  for (std::size_t i = 0; i < users.size(); ++i, ++next) {
+    if (next == users.end()) next = users.begin();
+    for (const std::uint64_t handle : next->second) {
+      Group* group = groups_.by_handle(handle);
+      if (group == nullptr || group->state != GroupState::kResolving) continue;
+      if (!paths_.is_resolved(*group, now)) continue;
+      if (left == 0) {
+        work_.leave_some();
+        return;
+      }
+      const std::uint64_t steps =
+          (std::uint64_t{group->all_ranks()} + kLaneStartSteps) * group->wanted.lanes;
+      work_.add(steps);
+      work_.charge(next->first, steps);
+      left -= std::min(left, steps);
+      last_started_ = next->first;
+      start_lanes(*group, now);
+    }
+  }
 }
 
-void Manager::start_lanes(Group& group, TimeNs now) {
+void Formation::start_lanes(Group& group, TimeNs now) {
   // One of a higher epoch may have begun while the members of this one came.
   if (auto rises = check_epoch(epochs_, group.uid, group.key); !rises) {
-    return unreachable(group, rises.error(), now);
+    return paths_.unreachable(group, rises.error(), now);
   }
   epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
   group.wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
   const auto plan = lanes_.create_plan(group.wanted);
   if (!plan) {
-    return fail_formation(group, plan.error(),
-                          reason_here(group, AbortCode::kFormation, plan.error().message), now);
+    return ends_.fail_formation(
+        group, plan.error(), reason_here(group, AbortCode::kFormation, plan.error().message), now);
   }
   group.plan = *plan;
   group.plan->group_handle = group.handle;
@@ -227,22 +285,22 @@ void Manager::start_lanes(Group& group, TimeNs now) {
   for (const Member& member : group.members) {
     group.plan->member_clients.push_back(member.client_id);
   }
-  set_state(group, GroupState::kForming, now);
+  group.become(GroupState::kForming, now);
   group.questions = {};
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     command::Request add;
     add.type = command::RequestType::kAddGroup;
     add.group_handle = group.handle;
     add.plan = group.plan;
-    request(lane, add);
+    requests_.send(lane, add);
   }
 }
 
-void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
+void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   if (group.state != GroupState::kForming || lane >= group.wanted.lanes) return;
   group.lanes_formed.set(lane);
   if (group.lanes_formed.count() < group.wanted.lanes) return;
-  set_state(group, GroupState::kFormed, now);
+  group.become(GroupState::kFormed, now);
   spdlog::info(
       "{} formed: rank {} of {}, {} members, {} lanes, payload {}, direct ops up to {} KiB, in two "
       "steps up to {} KiB, summed by {} of {} ranks, gathered up to {} KiB",
@@ -255,7 +313,7 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);
   }
   if (group.all_ranks() > warned_ranks_) {
-    const std::string text = short_receive_ring(group);
+    const std::string text = short_receive_ring(group, lanes_);
     if (!text.empty()) {
       spdlog::warn("{}", text);
       warned_ranks_ = group.all_ranks();
@@ -266,50 +324,33 @@ void Manager::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   body.payload_bytes = group.wanted.payload_bytes;
   body.lanes = group.wanted.lanes;
   for (Member& member : group.members) {
-    if (member.join_reply) reply(*member.join_reply, ipc::bytes_of(body));
+    if (member.join_reply) replies_.send(*member.join_reply, ipc::bytes_of(body));
     member.join_reply.reset();
   }
 }
 
-void Manager::check_formation_deadline(Group& group, TimeNs now,
-                                       std::optional<Published>& published) {
+void Formation::check_deadline(Group& group, TimeNs now, std::optional<Published>& published) {
   if (group.state > GroupState::kForming || now < group.formation_deadline) return;
   if (ended_steps_ >= kEndStepsPerRound) {
-    has_more_ = true;
+    work_.leave_some();
     return;
   }
   ended_steps_ += group.table.size();
-  charge(group.uid, group.table.size());
+  work_.charge(group.uid, group.table.size());
   if (!published) {
-    steps_ += groups_.size() * lanes_.lanes();
-    published = read_lanes();
+    work_.add(groups_.size() * lanes_.lanes());
+    published = read_published(reports_, lanes_.lanes());
   }
-  steps_ += group.table.size();
-  const std::string missing = what_is_missing(group, *published);
+  work_.add(group.table.size());
+  const std::string missing = what_is_missing(group, *published, lanes_);
   AbortReason reason = reason_here(group, AbortCode::kFormation, missing);
   reason.culprit_rank = late_rank(group, *published);
   reason.duration_ns = static_cast<std::uint64_t>(now - group.formation_start);
-  fail_formation(
+  ends_.fail_formation(
       group,
       {ErrorCode::kTimedOut, fmt::format("{} was not formed within {}: {}", key_text(group.key),
                                          seconds_text(now - group.formation_start), missing)},
       reason, now);
-}
-
-void Manager::fail_formation(Group& group, const Error& error, const AbortReason& reason,
-                             TimeNs now) {
-  spdlog::warn("{}: {}", key_text(group.key), error.message);
-  for (Member& member : group.members) {
-    if (member.join_reply) reply_error(*member.join_reply, error);
-    member.join_reply.reset();
-    member.left = true;
-  }
-  if (group.state == GroupState::kForming) {
-    abort_group(group, reason, -1, now);
-    begin_close(group, now);
-    return;
-  }
-  forget_if_left(group.handle);
 }
 
 }  // namespace gradwire::control

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a group that does not form waits for.
+#include "control/formation/formation_missing.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "control/formation/folding.h"
-#include "control/manager.h"
 #include "control/plans/plan_request.h"
 
 namespace gradwire::control {
@@ -43,7 +44,7 @@ std::string unfit_text(const collective::Unfit& unfit, const NeighborPath& path,
 
 }  // namespace
 
-std::uint16_t Manager::late_rank(const Group& group, const Published& published) const {
+std::uint16_t late_rank(const Group& group, const Published& published) {
   if (group.state != GroupState::kForming || group.nranks() == 1) return group.rank;
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {
     if (group.lanes_formed.test(lane)) continue;
@@ -55,7 +56,8 @@ std::uint16_t Manager::late_rank(const Group& group, const Published& published)
   return group.rank;
 }
 
-std::string Manager::what_is_missing(const Group& group, const Published& published) const {
+std::string what_is_missing(const Group& group, const Published& published,
+                            const LaneControl& lanes) {
   std::string text;
   const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
   if (group.state == GroupState::kGathering) {
@@ -107,7 +109,7 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
         add(unfit);
         continue;
       }
-      const auto too_big = lanes_.too_big(path.port, path.remote_ip);
+      const auto too_big = lanes.too_big(path.port, path.remote_ip);
       // A client's text is short, so what a router says goes before a guess.
       const std::string why =
           too_big ? ": " + text_of(*too_big)
@@ -137,6 +139,22 @@ std::string Manager::what_is_missing(const Group& group, const Published& publis
     }
   }
   return text.empty() ? "the lanes have not finished forming" : text;
+}
+
+std::string short_receive_ring(const Group& group, const LaneControl& lanes) {
+  if (group.wanted.direct_bytes == 0) return {};
+  const std::uint32_t ranks = group.all_ranks();
+  const std::uint32_t wanted = ranks + ranks / 16;  // acknowledgements, besides
+  for (const LocalAddress& address : lanes.addresses()) {
+    const std::uint32_t places = address.rx_descriptors;
+    if (places == 0 || places >= wanted || address.single_peer) continue;
+    return fmt::format(
+        "small ops of {} may bring a packet of each of its {} ranks at once, and a receive ring of "
+        "the port at {} has {} places: those that find none are lost and sent again, which takes "
+        "milliseconds. Set port.rx_descriptors to {}",
+        key_text(group.key), ranks, wire::to_string(address.ip), places, std::bit_ceil(wanted));
+  }
+  return {};
 }
 
 }  // namespace gradwire::control

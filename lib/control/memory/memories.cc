@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Clients' memory, from 'allocate' until nothing refers to it, and the events of their streams.
-#include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+// memory_limits.cc says how much a client and a user may have, memories_kept.cc what clients that
+// hung up keep.
+#include "control/memory/memories.h"
 
-#include <algorithm>
-#include <cerrno>
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
 #include "control/bodies.h"
-#include "control/manager.h"
 
 namespace gradwire::control {
 namespace {
@@ -20,11 +17,6 @@ namespace {
 constexpr std::uint64_t kPieceBytes = 64ull << 20;
 /// What the worker zeroes in a microsecond.
 constexpr std::uint64_t kMadeBytesPerStep = 8192;
-
-constexpr TimeNs kLingerCheckIntervalNs = 10'000'000;
-/// A process takes milliseconds to end. If one hangs up and goes on, its memory is freed all the
-/// same.
-constexpr TimeNs kLingerNs = 5'000'000'000;
 
 /// Memory that nothing here refers to. It is freed with the job that owns it, even if the job never
 /// runs.
@@ -55,65 +47,92 @@ class Discarded {
 
 }  // namespace
 
-std::uint32_t Manager::unused_memory_handle(const Client& client) {
-  return next_unused(last_memory_,
+Memories::Memories(const ManagerOptions& options, ClientMemory& memory, ClientTable& clients,
+                   LaneRequests& requests, Replies& replies, WorkMeter& work,
+                   const Stopping& stopping, ipc::Worker& worker, ipc::Closers* closers)
+    : options_(options),
+      memory_(memory),
+      clients_(clients),
+      requests_(requests),
+      replies_(replies),
+      work_(work),
+      stopping_(stopping),
+      worker_(worker),
+      closers_(closers) {}
+
+Memories::~Memories() {
+  for (const auto& [id, client] : clients_.all()) {
+    for (const auto& [handle, memory] : client->memories) {
+      if (memory.on_gpu()) memory_.free_on_gpu(memory.gpu.address);
+      if (memory.registered) memory_.unregister_host(memory.mapping.data());
+    }
+    // The worker has ended, perhaps before this memory was complete.
+    if (client->making != nullptr && client->making->registered) {
+      memory_.unregister_host(client->making->memory.data());
+    }
+  }
+}
+
+std::uint32_t Memories::unused_handle(const Client& client) {
+  return next_unused(last_handle_, options_.last_id,
                      [&client](std::uint32_t handle) { return client.memories.contains(handle); });
 }
 
-void Manager::allocate(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+void Memories::allocate(const PendingReply& to, Client& client, std::span<const std::byte> body) {
   const auto wanted = ipc::body_as<ipc::AllocateRequest>(body);
-  if (!wanted) return reply_error(to, wrong_size<ipc::AllocateRequest>(to.type, body));
+  if (!wanted) return replies_.error(to, wrong_size<ipc::AllocateRequest>(to.type, body));
   const Limits& limits = options_.limits;
-  if (stop_ != StopState::kRunning) {
-    return reply_error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
+  if (!stopping_.running()) {
+    return replies_.error(to, {ErrorCode::kUnavailable, "the daemon is stopping"});
   }
   if (client.memories.size() >= limits.regions_per_client) {
-    return reply_error(to, {ErrorCode::kResourceExhausted,
-                            fmt::format("the client has {} memory regions, and "
-                                        "limits.client_regions = {}: free one, or raise "
-                                        "limits.client_regions in the daemon's configuration",
-                                        client.memories.size(), limits.regions_per_client)});
+    return replies_.error(to, {ErrorCode::kResourceExhausted,
+                               fmt::format("the client has {} memory regions, and "
+                                           "limits.client_regions = {}: free one, or raise "
+                                           "limits.client_regions in the daemon's configuration",
+                                           client.memories.size(), limits.regions_per_client)});
   }
   const std::uint64_t used = client.memory_bytes();
   if (wanted->bytes == 0 || wanted->bytes > limits.bytes_per_client - used) {
     const ErrorCode code =
         wanted->bytes == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kResourceExhausted;
-    return reply_error(to, {code, fmt::format("{} bytes of gradient memory were asked for: it must "
-                                              "be 1 to {}, since the client has {} of its {} "
-                                              "already (limits.client_memory_mib)",
-                                              wanted->bytes, limits.bytes_per_client - used, used,
-                                              limits.bytes_per_client)});
+    return replies_.error(to,
+                          {code, fmt::format("{} bytes of gradient memory were asked for: it must "
+                                             "be 1 to {}, since the client has {} of its {} "
+                                             "already (limits.client_memory_mib)",
+                                             wanted->bytes, limits.bytes_per_client - used, used,
+                                             limits.bytes_per_client)});
   }
-  if (const auto room = room_for_memory(client, wanted->bytes); !room) {
-    return reply_error(to, room.error());
+  if (const auto room = room_for(client, wanted->bytes); !room) {
+    return replies_.error(to, room.error());
   }
-  const std::uint32_t handle = unused_memory_handle(client);
+  const std::uint32_t handle = unused_handle(client);
   if (memory_.is_on_gpu()) {
-    auto made = make_memory_on_gpu(wanted->bytes);
-    if (!made) return reply_error(to, made.error());
+    auto made = make_on_gpu(wanted->bytes);
+    if (!made) return replies_.error(to, made.error());
     if (auto fits = check_quota(used, made->bytes()); !fits) {
       memory_.free_on_gpu(made->gpu.address);
-      return reply_error(to, fits.error());
+      return replies_.error(to, fits.error());
     }
     made->reply = to;
     client.memories.emplace(handle, std::move(*made));
-    return add_memory(client, handle);
+    return add(client, handle);
   }
   Memory& memory = client.memories[handle];
   memory.state = Memory::State::kMaking;
   memory.wanted_bytes = wanted->bytes;
   memory.reply = to;
   client.to_make.push_back(handle);
-  make_next_memory(client);
+  make_next(client);
 }
 
-void Manager::make_next_memory(Client& client) {
+void Memories::make_next(Client& client) {
   while (client.making == nullptr && !client.to_make.empty()) {
     const std::uint32_t handle = client.to_make.front();
     client.to_make.pop_front();
-    auto reserved = reserve_memory(client, client.memories.at(handle).wanted_bytes);
+    auto reserved = reserve(client, client.memories.at(handle).wanted_bytes);
     if (!reserved) {
-      memory_failed(client, handle, reserved.error());
+      failed(client, handle, reserved.error());
       continue;
     }
     client.memories.at(handle).wanted_bytes = reserved->bytes();
@@ -123,11 +142,11 @@ void Manager::make_next_memory(Client& client) {
     worker_.submit(
         ipc::Worker::Order::kInTurn,
         [making, &memory = memory_] { return make_piece(*making, memory); },
-        [this, making, id = client.id, handle] { memory_made(id, handle, *making); });
+        [this, making, id = client.id, handle] { made(id, handle, *making); });
   }
 }
 
-bool Manager::make_piece(Making& making, ClientMemory& memory) {
+bool Memories::make_piece(Making& making, ClientMemory& memory) {
   if (making.cancelled.load(std::memory_order_relaxed)) return true;
   if (!making.populated) {
     const auto all = making.memory.populate(kPieceBytes);
@@ -141,7 +160,7 @@ bool Manager::make_piece(Making& making, ClientMemory& memory) {
   return true;
 }
 
-Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uint64_t bytes) const {
+Result<ipc::SharedMemory> Memories::reserve(const Client& client, std::uint64_t bytes) const {
   ipc::SharedMemoryOptions options;
   options.name = fmt::format("gradwire-memory-{}", client.peer.pid);
   options.bytes = bytes;
@@ -156,13 +175,14 @@ Result<ipc::SharedMemory> Manager::reserve_memory(const Client& client, std::uin
   return memory;
 }
 
-void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
-  Client& client = *clients_.at(client_id);  // exists, since a client is kept while it has memory
+void Memories::made(std::uint32_t client_id, std::uint32_t handle, Making& making) {
+  Client& client =
+      *clients_.by_id(client_id);  // exists, since a client is kept while it has memory
   client.making.reset();
-  charge(client.peer.uid, making.memory.bytes() / kMadeBytesPerStep);
+  work_.charge(client.peer.uid, making.memory.bytes() / kMadeBytesPerStep);
   const auto fail_with = [&](const Error& error) {
     discard(client.peer.uid, std::move(making.memory), making.registered, {});
-    memory_failed(client, handle, error);
+    failed(client, handle, error);
   };
   if (client.retired) {
     fail_with({});
@@ -176,12 +196,12 @@ void Manager::memory_made(std::uint32_t client_id, std::uint32_t handle, Making&
     Memory& memory = client.memories.at(handle);
     memory.mapping = std::move(making.memory);
     memory.registered = making.registered;
-    add_memory(client, handle);
+    add(client, handle);
   }
-  make_next_memory(client);
+  make_next(client);
 }
 
-void Manager::add_memory(Client& client, std::uint32_t handle) {
+void Memories::add(Client& client, std::uint32_t handle) {
   Memory& memory = client.memories.at(handle);
   memory.state = Memory::State::kAdding;
   command::Request add;
@@ -189,21 +209,21 @@ void Manager::add_memory(Client& client, std::uint32_t handle) {
   add.client_id = client.id;
   add.memory = handle;
   add.region = {client.id, handle, memory.data(), memory.bytes()};
-  request(kCommandLane, add);
+  requests_.send(LaneRequests::kCommandLane, add);
 }
 
-void Manager::memory_failed(Client& client, std::uint32_t handle, const Error& error) {
+void Memories::failed(Client& client, std::uint32_t handle, const Error& error) {
   const auto found = client.memories.find(handle);
   const std::optional<PendingReply> to = found->second.reply;
   client.memories.erase(found);
-  if (to) reply_error(*to, error);
+  if (to) replies_.error(*to, error);
 }
 
-void Manager::discard(uid_t uid, ipc::SharedMemory memory, bool registered,
-                      std::function<void()> done) {
+void Memories::discard(uid_t uid, ipc::SharedMemory memory, bool registered,
+                       std::function<void()> done) {
   memory.abandon();
   // Clients keep what they have when the daemon stops.
-  const bool taken_back = stop_ == StopState::kRunning;
+  const bool taken_back = stopping_.running();
   const std::uint64_t bytes = memory.bytes();
   letting_go_[uid] += bytes;
   auto let_go = [this, uid, bytes, done = std::move(done)] {
@@ -229,7 +249,7 @@ void Manager::discard(uid_t uid, ipc::SharedMemory memory, bool registered,
       std::move(let_go));
 }
 
-Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
+Result<Memory> Memories::make_on_gpu(std::uint64_t bytes) {
   Memory memory;
   auto made = memory_.allocate_on_gpu(bytes);
   if (!made) return tl::unexpected(made.error());
@@ -238,7 +258,7 @@ Result<Memory> Manager::make_memory_on_gpu(std::uint64_t bytes) {
   return memory;
 }
 
-void Manager::memory_added(Client& client, std::uint32_t handle) {
+void Memories::on_added(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end() || found->second.state != Memory::State::kAdding) return;
   Memory& memory = found->second;
@@ -255,32 +275,32 @@ void Manager::memory_added(Client& client, std::uint32_t handle) {
     on_gpu.memory = body;
     std::memcpy(on_gpu.device_uuid, memory.gpu.cuda->uuid.bytes, sizeof on_gpu.device_uuid);
     std::memcpy(on_gpu.handle, memory.gpu.cuda->handle.bytes, sizeof on_gpu.handle);
-    return reply(to, ipc::bytes_of(on_gpu));
+    return replies_.send(to, ipc::bytes_of(on_gpu));
   }
   std::vector<ipc::UniqueFd> fds;
   fds.push_back(memory.duplicate_fd());
   if (!fds.front()) {
-    remove_memory(client, handle);
-    return reply_error(to,
-                       {ErrorCode::kResourceExhausted, "the daemon has no file descriptors left"});
+    remove(client, handle);
+    return replies_.error(
+        to, {ErrorCode::kResourceExhausted, "the daemon has no file descriptors left"});
   }
-  reply(to, ipc::bytes_of(body), std::move(fds));
+  replies_.send(to, ipc::bytes_of(body), std::move(fds));
 }
 
-void Manager::free_memory(const PendingReply& to, Client& client, std::span<const std::byte> body) {
+void Memories::free(const PendingReply& to, Client& client, std::span<const std::byte> body) {
   const auto wanted = ipc::body_as<ipc::FreeRequest>(body);
-  if (!wanted) return reply_error(to, wrong_size<ipc::FreeRequest>(to.type, body));
+  if (!wanted) return replies_.error(to, wrong_size<ipc::FreeRequest>(to.type, body));
   const auto found = client.memories.find(wanted->memory);
   if (found == client.memories.end() || found->second.state != Memory::State::kLive) {
-    return reply_error(
+    return replies_.error(
         to, {ErrorCode::kNotFound,
              fmt::format("memory {} is not a live region of this client", wanted->memory)});
   }
   found->second.reply = to;
-  remove_memory(client, wanted->memory);
+  remove(client, wanted->memory);
 }
 
-void Manager::remove_memory(Client& client, std::uint32_t handle) {
+void Memories::remove(Client& client, std::uint32_t handle) {
   Memory& memory = client.memories.at(handle);
   if (memory.state == Memory::State::kRemoving || memory.state == Memory::State::kMaking) return;
   memory.state = Memory::State::kRemoving;
@@ -288,10 +308,10 @@ void Manager::remove_memory(Client& client, std::uint32_t handle) {
   remove.type = command::RequestType::kRemoveMemory;
   remove.client_id = client.id;
   remove.memory = handle;
-  request(kCommandLane, remove);
+  requests_.send(LaneRequests::kCommandLane, remove);
 }
 
-void Manager::memory_removed(Client& client, std::uint32_t handle) {
+void Memories::on_removed(Client& client, std::uint32_t handle) {
   const auto found = client.memories.find(handle);
   if (found == client.memories.end()) return;
   if (is_kept(client, found->second, client.retired && is_gone(client))) {
@@ -305,58 +325,19 @@ void Manager::memory_removed(Client& client, std::uint32_t handle) {
   client.memories.erase(found);
   // Nothing in the daemon refers to it any more.
   discard(client.peer.uid, std::move(mapping), registered, [this, to] {
-    if (to) reply(*to, {});
+    if (to) replies_.send(*to, {});
   });
 }
 
-bool Manager::is_kept(const Client& client, const Memory& memory, bool gone) const {
-  if (memory.gpu.cuda) return client.linger_until != kNever;
-  return client.retired && !memory.on_gpu() && stop_ == StopState::kRunning && !gone;
-}
-
-void Manager::watch_process(Client& client, TimeNs now) {
-  const bool has_some = std::any_of(client.memories.begin(), client.memories.end(),
-                                    [](const auto& entry) { return entry.second.gpu.cuda; });
-  if (!has_some || stop_ != StopState::kRunning) return;
-  client.process = ipc::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, client.peer.pid, 0)));
-  // If a process cannot be watched, nobody learns when it ends.
-  if (!client.process && errno == ESRCH) return;
-  client.linger_until = now + kLingerNs;
-}
-
-void Manager::release_lingering(TimeNs now) {
-  if (now < next_linger_check_) return;
-  next_linger_check_ = now + kLingerCheckIntervalNs;
-  for (auto at = clients_.begin(); at != clients_.end();) {
-    Client& client = *(at++)->second;
-    if (!client.retired) continue;
-    ++steps_;
-    pollfd process{client.process.get(), POLLIN, 0};
-    const bool ended = client.process && ::poll(&process, 1, 0) == 1;
-    if (ended || now >= client.linger_until || stop_ != StopState::kRunning) {
-      client.linger_until = kNever;
-    }
-    const bool gone = is_gone(client);
-    std::vector<std::uint32_t> handles;
-    for (const auto& [handle, memory] : client.memories) {
-      if (memory.state == Memory::State::kLingering && !is_kept(client, memory, gone)) {
-        handles.push_back(handle);
-      }
-    }
-    for (const std::uint32_t handle : handles) memory_removed(client, handle);
-    forget_if_gone(client.id);
-  }
-}
-
-void Manager::make_event(const PendingReply& to, Client& client) {
+void Memories::make_event(const PendingReply& to, Client& client) {
   if (client.events.size() >= ipc::kOpCommands) {
-    return reply_error(to, {ErrorCode::kResourceExhausted,
-                            fmt::format("the client has {} events, one for each op that can be "
-                                        "unfinished",
-                                        client.events.size())});
+    return replies_.error(to, {ErrorCode::kResourceExhausted,
+                               fmt::format("the client has {} events, one for each op that can be "
+                                           "unfinished",
+                                           client.events.size())});
   }
   auto made = memory_.make_ready_event();
-  if (!made) return reply_error(to, made.error());
+  if (!made) return replies_.error(to, made.error());
   command::Request add;
   add.type = command::RequestType::kAddEvent;
   add.client_id = client.id;
@@ -367,15 +348,15 @@ void Manager::make_event(const PendingReply& to, Client& client) {
   pending.reply = to;
   pending.body.event = add.event_handle;
   std::memcpy(pending.body.handle, made->handle.bytes, sizeof pending.body.handle);
-  request(kCommandLane, add);
+  requests_.send(LaneRequests::kCommandLane, add);
 }
 
-void Manager::event_added(Client& client, std::uint32_t handle) {
+void Memories::on_event_added(Client& client, std::uint32_t handle) {
   const auto found = client.pending_events.find(handle);
   if (found == client.pending_events.end()) return;
   const PendingEvent pending = found->second;
   client.pending_events.erase(found);
-  if (!client.retired) reply(pending.reply, ipc::bytes_of(pending.body));
+  if (!client.retired) replies_.send(pending.reply, ipc::bytes_of(pending.body));
 }
 
 }  // namespace gradwire::control

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "control/manager.h"
+#include "control/memory/memories.h"
 
 namespace gradwire::control {
 namespace {
@@ -14,11 +14,11 @@ constexpr std::uint64_t kQueuePagesKept = 16;
 
 }  // namespace
 
-Result<void> Manager::room_for_memory(const Client& client, std::uint64_t bytes) const {
+Result<void> Memories::room_for(const Client& client, std::uint64_t bytes) const {
   const auto let_go = letting_go_.find(client.peer.uid);
   std::uint64_t of_user = let_go == letting_go_.end() ? 0 : let_go->second;
   std::uint64_t unreserved = 0;  // asked for, and not taken from the host's pages yet
-  for (const auto& [id, other] : clients_) {
+  for (const auto& [id, other] : clients_.all()) {
     if (other->peer.uid == client.peer.uid) of_user += other->memory_bytes();
     for (const std::uint32_t handle : other->to_make) {
       unreserved += other->memories.at(handle).bytes();
@@ -58,7 +58,7 @@ Result<void> Manager::room_for_memory(const Client& client, std::uint64_t bytes)
                                   : fmt::format(" and {} are asked for already", unreserved)));
 }
 
-Result<void> Manager::check_quota(std::uint64_t used, std::uint64_t bytes) const {
+Result<void> Memories::check_quota(std::uint64_t used, std::uint64_t bytes) const {
   const std::uint64_t limit = options_.limits.bytes_per_client;
   if (used + bytes <= limit) return {};
   return fail(ErrorCode::kResourceExhausted,

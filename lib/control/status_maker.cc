@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The status. It answers first of all who waits for whom, and since when.
+#include "control/status_maker.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "control/manager.h"
+#include "control/formation/formation_missing.h"
 #include "control/shard_status.h"
+#include "control/trace.h"
 
 namespace gradwire::control {
 namespace {
 using nlohmann::json;
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
-
-/// Stands for a lane that has published nothing of the group.
-const command::PublishedStatus kNothing{};
 
 std::optional<status::Neighbor> neighbor_status(std::span<const NeighborPath> paths,
                                                 const LaneControl& lanes) {
@@ -87,74 +86,7 @@ std::vector<std::string> lanes_to_close(const Group& group) {
   return lanes;
 }
 
-}  // namespace
-
-Manager::Published Manager::read_lanes() const {
-  Published out(lanes_.lanes());
-  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    for (const command::PublishedStatus& one : reports_.published(lane)) {
-      out[lane].emplace(one.group_handle, one);
-    }
-  }
-  return out;
-}
-
-const command::PublishedStatus& Manager::published_of(const Published& published,
-                                                      const Group& group, std::uint8_t lane) {
-  const auto found = published[lane].find(group.handle);
-  return found == published[lane].end() ? kNothing : found->second;
-}
-
-status::DaemonStatus Manager::status(TimeNs now, uid_t viewer) const {
-  const Published published = read_lanes();
-  status::DaemonStatus out;
-  out.ports = reports_.ports_status();
-  out.daemon = daemon_status(out.ports, now);
-  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
-    out.lanes.push_back(lane_status(lane, published));
-  }
-  std::vector<ReduceTotal> totals = reports_.reduce_totals();
-  for (const auto& [handle, group] : groups_) {
-    if (group->plan == nullptr) continue;
-    for (std::uint8_t lane = 0; lane < group->wanted.lanes; ++lane) {
-      const collective::ShardStatus& shard = published_of(published, *group, lane).status;
-      if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
-      add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
-    }
-  }
-  out.reduce = reduce_status(totals);
-  out.faults = faults_status();
-  for (const auto& [handle, group] : groups_) {
-    const bool open = may_see(viewer, group->uid);
-    out.groups.push_back(group_status(*group, published, now));
-    if (!open) hide_names(*group, out.groups.back());
-    for (status::Op& op : ops_status(*group, published, now)) {
-      if (!open) op.group_id = status::hidden_name(handle);
-      out.ops.push_back(std::move(op));
-    }
-  }
-  for (const auto& [id, client] : clients_) out.clients.push_back(client_status(*client, now));
-  return out;
-}
-
-status::Lane Manager::lane_status(std::uint8_t lane, const Published& published) const {
-  status::Lane out = reports_.lane_status(lane);
-  out.lane = lane;
-  out.requests_unsent = unsent_[lane].size();
-  // Of all groups that were ever here, so that the sums never go down.
-  collective::ShardCounters total = reports_.shard_totals(lane);
-  for (const auto& [handle, group] : groups_) {
-    if (group->plan == nullptr || lane >= group->wanted.lanes) continue;
-    const collective::ShardStatus& shard = published_of(published, *group, lane).status;
-    total += shard.counters;
-    out.heap_bytes += shard.scratch_bytes;
-  }
-  out.transport = transport_status(total);
-  return out;
-}
-
-std::vector<status::Op> Manager::ops_status(const Group& group, const Published& published,
-                                            TimeNs now) const {
+std::vector<status::Op> ops_status(const Group& group, const Published& published, TimeNs now) {
   std::vector<status::Op> ops;
   if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
     return ops;
@@ -174,23 +106,93 @@ std::vector<status::Op> Manager::ops_status(const Group& group, const Published&
   return ops;
 }
 
-status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeNs now) const {
-  const DaemonInfo& daemon = options_.daemon;
-  static constexpr const char* kStates[] = {"running", "stopping", "closing"};
-  static constexpr const char* kDrains[] = {"running", "draining", "drained"};
+status::Client client_status(const Client& client, TimeNs now) {
+  static constexpr const char* kStates[] = {"making", "adding", "live", "removing", "lingering"};
+  status::Client out;
+  out.client = client.id;
+  out.pid = client.peer.pid;
+  out.uid = client.peer.uid;
+  out.since_s = seconds(now - client.since);
+  out.state = client.retired ? "retired" : client.open_reply ? "opening" : "open";
+  out.memory_bytes = client.memory_bytes();
+  for (const auto& [handle, memory] : client.memories) {
+    out.memories.push_back({handle, memory.bytes(), memory.on_gpu(), memory.mapping.page_bytes(),
+                            memory.mapping.numa_node(),
+                            kStates[static_cast<std::size_t>(memory.state)]});
+  }
+  return out;
+}
+
+}  // namespace
+
+status::DaemonStatus StatusMaker::make(TimeNs now, uid_t viewer) const {
+  const Published published = read_published(from_.reports, from_.lanes.lanes());
+  status::DaemonStatus out;
+  out.ports = from_.reports.ports_status();
+  out.daemon = daemon_status(out.ports, now);
+  for (std::uint8_t lane = 0; lane < from_.lanes.lanes(); ++lane) {
+    out.lanes.push_back(lane_status(lane, published));
+  }
+  std::vector<ReduceTotal> totals = from_.reports.reduce_totals();
+  for (const auto& [handle, group] : from_.groups.all()) {
+    if (group->plan == nullptr) continue;
+    for (std::uint8_t lane = 0; lane < group->wanted.lanes; ++lane) {
+      const collective::ShardStatus& shard = published_of(published, *group, lane).status;
+      if (*shard.backend_name == '\0') continue;  // the lane has published nothing yet
+      add_to(totals, shard.backend_name, shard.backend_path, shard.backend);
+    }
+  }
+  out.reduce = reduce_status(totals);
+  out.faults = from_.faults.status();
+  for (const auto& [handle, group] : from_.groups.all()) {
+    const bool open = may_see(viewer, group->uid);
+    out.groups.push_back(group_status(*group, published, now));
+    if (!open) hide_names(*group, out.groups.back());
+    for (status::Op& op : ops_status(*group, published, now)) {
+      if (!open) op.group_id = status::hidden_name(handle);
+      out.ops.push_back(std::move(op));
+    }
+  }
+  for (const auto& [id, client] : from_.clients.all())
+    out.clients.push_back(client_status(*client, now));
+  return out;
+}
+
+std::function<json()> StatusMaker::prepare_trace(TimeNs now, uid_t viewer) const {
+  return control::prepare_trace(from_.reports, from_.lanes.lanes(),
+                                from_.options.daemon.incarnation, from_.groups, now, viewer);
+}
+
+status::Lane StatusMaker::lane_status(std::uint8_t lane, const Published& published) const {
+  status::Lane out = from_.reports.lane_status(lane);
+  out.lane = lane;
+  out.requests_unsent = from_.requests.unsent(lane);
+  // Of all groups that were ever here, so that the sums never go down.
+  collective::ShardCounters total = from_.reports.shard_totals(lane);
+  for (const auto& [handle, group] : from_.groups.all()) {
+    if (group->plan == nullptr || lane >= group->wanted.lanes) continue;
+    const collective::ShardStatus& shard = published_of(published, *group, lane).status;
+    total += shard.counters;
+    out.heap_bytes += shard.scratch_bytes;
+  }
+  out.transport = transport_status(total);
+  return out;
+}
+
+status::Daemon StatusMaker::daemon_status(std::span<const status::Port> ports, TimeNs now) const {
+  const DaemonInfo& daemon = from_.options.daemon;
   status::Daemon out;
   out.version = daemon.version;
   out.pid = ::getpid();
-  out.state = stop_ != StopState::kRunning ? kStates[static_cast<std::size_t>(stop_)]
-                                           : kDrains[static_cast<std::size_t>(drain_)];
+  out.state = from_.stopping.running() ? from_.drain.name() : from_.stopping.name();
   out.uptime_s = seconds(now - started_);
   out.incarnation = hex(daemon.incarnation);
-  out.lanes = lanes_.lanes();
+  out.lanes = from_.lanes.lanes();
   out.max_payload_bytes = daemon.max_payload_bytes;
   out.features = daemon.features;
   out.base_udp_port = daemon.base_udp_port;
   out.numa_node = daemon.numa_node;
-  for (const LocalAddress& local : lanes_.addresses()) {
+  for (const LocalAddress& local : from_.lanes.addresses()) {
     out.addresses.push_back(
         {local.port, fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)});
   }
@@ -203,21 +205,23 @@ status::Daemon Manager::daemon_status(std::span<const status::Port> ports, TimeN
         "port {}: the link is down: groups that use it form when it comes up", port.device));
   }
   const Group* largest = nullptr;  // of many, it says enough
-  for (const auto& [handle, group] : groups_) {
+  for (const auto& [handle, group] : from_.groups.all()) {
     if (group->state != GroupState::kFormed || group->wanted.direct_bytes == 0) continue;
     if (largest == nullptr || group->all_ranks() > largest->all_ranks()) largest = group.get();
   }
   if (largest != nullptr) {
-    if (auto text = short_receive_ring(*largest); !text.empty()) out.warnings.push_back(text);
+    if (auto text = short_receive_ring(*largest, from_.lanes); !text.empty())
+      out.warnings.push_back(text);
   }
-  out.requests_outstanding = outstanding_.size();
-  for (const auto& [handle, group] : groups_) out.open_questions += group->questions.open.size();
-  if (options_.facts) options_.facts(out);
+  out.requests_outstanding = from_.requests.outstanding();
+  for (const auto& [handle, group] : from_.groups.all())
+    out.open_questions += group->questions.open.size();
+  if (from_.options.facts) from_.options.facts(out);
   return out;
 }
 
-status::Group Manager::group_status(const Group& group, const Published& published,
-                                    TimeNs now) const {
+status::Group StatusMaker::group_status(const Group& group, const Published& published,
+                                        TimeNs now) const {
   status::Group out;
   const GroupProcesses processes = group.processes();
   for (std::size_t i = 0; i < group.members.size(); ++i) {
@@ -241,8 +245,8 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   out.lanes = group.wanted.lanes;
   out.payload_bytes = group.wanted.payload_bytes;
   out.table_digest = hex(group.wanted.table_digest);
-  out.downstream = neighbor_status(group.wanted.downstream, lanes_);
-  out.upstream = neighbor_status(group.wanted.upstream, lanes_);
+  out.downstream = neighbor_status(group.wanted.downstream, from_.lanes);
+  out.upstream = neighbor_status(group.wanted.upstream, from_.lanes);
   out.idle_networks = group.idle_networks;
   out.direct_kib = static_cast<std::uint32_t>(group.wanted.direct_bytes >> 10);
   out.two_step_kib = static_cast<std::uint32_t>(group.wanted.two_step_op_bytes() >> 10);
@@ -265,8 +269,8 @@ status::Group Manager::group_status(const Group& group, const Published& publish
   return out;
 }
 
-std::vector<std::string> Manager::waits_of(const Group& group, const Published& published,
-                                           TimeNs now) const {
+std::vector<std::string> StatusMaker::waits_of(const Group& group, const Published& published,
+                                               TimeNs now) const {
   std::vector<std::string> waits;
   std::vector<std::string> held;  // after an abort
   const bool runs = group.state == GroupState::kFormed && !group.reason.is_set();
@@ -289,7 +293,8 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
       runs && late.op_seq != 0) {
     waits.push_back(members_op_wait(group, late).text);
   }
-  if (group.state < GroupState::kFormed) waits.push_back(what_is_missing(group, published));
+  if (group.state < GroupState::kFormed)
+    waits.push_back(what_is_missing(group, published, from_.lanes));
   if (group.state == GroupState::kClosing) waits = lanes_to_close(group);
   const bool members_wait = group.leave_deadline != kNever || group.reason.is_set();
   if ((group.state == GroupState::kFormed && members_wait) || group.state == GroupState::kClosed) {
@@ -297,23 +302,6 @@ std::vector<std::string> Manager::waits_of(const Group& group, const Published& 
   }
   for (std::string& what : held) waits.push_back(std::move(what));
   return waits;
-}
-
-status::Client Manager::client_status(const Client& client, TimeNs now) const {
-  static constexpr const char* kStates[] = {"making", "adding", "live", "removing", "lingering"};
-  status::Client out;
-  out.client = client.id;
-  out.pid = client.peer.pid;
-  out.uid = client.peer.uid;
-  out.since_s = seconds(now - client.since);
-  out.state = client.retired ? "retired" : client.open_reply ? "opening" : "open";
-  out.memory_bytes = client.memory_bytes();
-  for (const auto& [handle, memory] : client.memories) {
-    out.memories.push_back({handle, memory.bytes(), memory.on_gpu(), memory.mapping.page_bytes(),
-                            memory.mapping.numa_node(),
-                            kStates[static_cast<std::size_t>(memory.state)]});
-  }
-  return out;
 }
 
 }  // namespace gradwire::control

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Forming: by which paths a group's packets will go, and which of them answer.
+#include "control/formation/path_questions.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <bit>
 #include <vector>
-
-#include "control/manager.h"
 
 namespace gradwire::control {
 namespace {
@@ -23,10 +21,7 @@ constexpr std::size_t kLooksPerRound = 2'048;  ///< at addresses that wait to be
 constexpr std::size_t kLooksPerStep = 16;      ///< that is charged to the group's user
 constexpr TimeNs kLooksPerSecond = 500'000;    ///< of a user, of which kLooksSaved at once
 constexpr std::int64_t kLooksSaved = 65'536;
-/// Of a lane's part of a group: memory for its ops is made and cleared.
-constexpr std::uint64_t kLaneStartSteps = 512;
 constexpr std::size_t kAsksPerRound = 128;
-constexpr std::uint64_t kStartStepsPerRound = 2'048;
 /// Open questions on a port, of all groups: each user that has any to ask gets the same share, and
 /// of that each of its groups.
 constexpr std::size_t kOpenQuestions = 64;
@@ -34,38 +29,9 @@ constexpr std::size_t kTriesToAsk = 64;  ///< of a group, whose first addresses 
 
 }  // namespace
 
-void Manager::count_idle_networks(Group& group) const {
-  if (group.nranks() == 1) return;
-  const std::span<const NeighborPath> paths = group.wanted.downstream;
-  const std::size_t used = paths_used(paths, group.wanted.lanes);
-  group.idle_networks = paths.size() - used;
-  if (group.idle_networks == 0) return;
-  spdlog::warn(
-      "{}: {} networks lead to rank {}, but {} lanes use only {} of them, unless "
-      "one fails: set lanes.count to {} or more",
-      key_text(group.key), paths.size(), group.downstream_rank(), group.wanted.lanes, used,
-      lanes_for_all(paths));
-}
-
-std::string Manager::short_receive_ring(const Group& group) const {
-  if (group.wanted.direct_bytes == 0) return {};
-  const std::uint32_t ranks = group.all_ranks();
-  const std::uint32_t wanted = ranks + ranks / 16;  // acknowledgements, besides
-  for (const LocalAddress& address : lanes_.addresses()) {
-    const std::uint32_t places = address.rx_descriptors;
-    if (places == 0 || places >= wanted || address.single_peer) continue;
-    return fmt::format(
-        "small ops of {} may bring a packet of each of its {} ranks at once, and a receive ring of "
-        "the port at {} has {} places: those that find none are lost and sent again, which takes "
-        "milliseconds. Set port.rx_descriptors to {}",
-        key_text(group.key), ranks, wire::to_string(address.ip), places, std::bit_ceil(wanted));
-  }
-  return {};
-}
-
-Result<ResolveState> Manager::resolve_path(Group& group, NeighborPath& path, Asking asking,
-                                           TimeNs now) {
-  ++steps_;
+Result<ResolveState> PathQuestions::resolve(Group& group, NeighborPath& path, Asking asking,
+                                            TimeNs now) {
+  work_.add(1);
   const Resolution resolution = lanes_.resolve(path.port, path.remote_ip, asking);
   path.hop = resolution.hop;
   path.asked = path.asked || resolution.asked;
@@ -83,8 +49,8 @@ Result<ResolveState> Manager::resolve_path(Group& group, NeighborPath& path, Ask
   return resolution.state;
 }
 
-void Manager::begin_resolving(Group& group, TimeNs now) {
-  set_state(group, GroupState::kResolving, now);
+void PathQuestions::begin(Group& group, TimeNs now) {
+  group.become(GroupState::kResolving, now);
   Questions& questions = group.questions;
   questions = {};
   for (std::size_t peer = 0; peer < group.wanted.peers.size(); ++peer) {
@@ -96,11 +62,15 @@ void Manager::begin_resolving(Group& group, TimeNs now) {
   questions.unasked = questions.waiting.size();
 }
 
-void Manager::look(Group& group, std::size_t looks, TimeNs now) {
+void PathQuestions::unreachable(Group& group, const Error& error, TimeNs now) {
+  ends_.fail_formation(group, error, reason_here(group, AbortCode::kFormation, error.message), now);
+}
+
+void PathQuestions::look(Group& group, std::size_t looks, TimeNs now) {
   for (auto* paths : {&group.wanted.downstream, &group.wanted.upstream}) {
     for (NeighborPath& path : *paths) {
       if (path.remote_mac) continue;
-      const auto state = resolve_path(group, path, Asking::kAtOnce, now);
+      const auto state = resolve(group, path, Asking::kAtOnce, now);
       if (!state) return unreachable(group, state.error(), now);
     }
   }
@@ -110,7 +80,7 @@ void Manager::look(Group& group, std::size_t looks, TimeNs now) {
   };
   std::vector<Questions::Place> open;
   for (const Questions::Place place : questions.open) {
-    const auto state = resolve_path(group, path_at(place), Asking::kNotNow, now);
+    const auto state = resolve(group, path_at(place), Asking::kNotNow, now);
     if (!state) return unreachable(group, state.error(), now);
     if (*state == ResolveState::kPending) open.push_back(place);
     // Nobody answered: it is asked again when all others have been.
@@ -122,7 +92,7 @@ void Manager::look(Group& group, std::size_t looks, TimeNs now) {
     const auto at = questions.waiting.begin() + static_cast<std::ptrdiff_t>(questions.looked);
     NeighborPath& path = path_at(*at);
     const bool was_asked = path.asked;
-    const auto state = resolve_path(group, path, Asking::kNotNow, now);
+    const auto state = resolve(group, path, Asking::kNotNow, now);
     if (!state) return unreachable(group, state.error(), now);
     if (*state == ResolveState::kFailed) {
       ++questions.looked;
@@ -136,10 +106,10 @@ void Manager::look(Group& group, std::size_t looks, TimeNs now) {
   }
   questions.open = std::move(open);
   // The others may be known too.
-  has_more_ = has_more_ || (found && !questions.waiting.empty());
+  if (found && !questions.waiting.empty()) work_.leave_some();
 }
 
-bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
+bool PathQuestions::ask_one(Group& group, std::size_t share, TimeNs now) {
   Questions& questions = group.questions;
   const auto path_at = [&](Questions::Place place) -> NeighborPath& {
     return group.wanted.peers[place.peer].paths[place.path];
@@ -150,7 +120,7 @@ bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
   for (std::size_t i = 0; i < tries; ++i) {
     const Questions::Place place = questions.waiting[i];
     NeighborPath& path = path_at(place);
-    ++steps_;
+    work_.add(1);
     if (std::ranges::find(full, path.port) != full.end()) continue;
     const auto open = std::ranges::count_if(
         questions.open, [&](const auto& other) { return path_at(other).port == path.port; });
@@ -159,7 +129,7 @@ bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
       full.push_back(path.port);
       continue;
     }
-    const auto state = resolve_path(group, path, Asking::kInTurn, now);
+    const auto state = resolve(group, path, Asking::kInTurn, now);
     if (!state) {
       unreachable(group, state.error(), now);
       return false;
@@ -178,7 +148,7 @@ bool Manager::ask_one(Group& group, std::size_t share, TimeNs now) {
   return false;
 }
 
-bool Manager::is_resolved(Group& group, TimeNs now) {
+bool PathQuestions::is_resolved(Group& group, TimeNs now) {
   const auto known = [](const NeighborPath& path) { return path.remote_mac.has_value(); };
   const bool all = group.questions.done() && std::ranges::all_of(group.wanted.downstream, known) &&
                    std::ranges::all_of(group.wanted.upstream, known);
@@ -189,21 +159,21 @@ bool Manager::is_resolved(Group& group, TimeNs now) {
   return leave_silent_rails(group);
 }
 
-void Manager::resolve_in_turn(TimeNs now) {
-  std::map<uid_t, std::vector<std::uint64_t>> users;  // of groups that resolve
+PathQuestions::Users PathQuestions::run(TimeNs now) {
+  Users users;
   std::size_t count = 0;
-  for (const auto& [handle, group] : groups_) {
+  for (const auto& [handle, group] : groups_.all()) {
     if (group->state != GroupState::kResolving) continue;
     users[group->uid].push_back(handle);
     ++count;
   }
   std::erase_if(asked_of_user_, [&](const auto& entry) { return !users.contains(entry.first); });
   std::erase_if(looks_of_user_, [&](const auto& entry) { return !users.contains(entry.first); });
-  if (count == 0) return;
+  if (count == 0) return users;
   const std::size_t looks = std::max<std::size_t>(kLooksPerRound / count, 1);
   // A group that cannot be formed ends in here.
   const auto resolving = [&](std::uint64_t handle) -> Group* {
-    Group* group = group_by_handle(handle);
+    Group* group = groups_.by_handle(handle);
     return group != nullptr && group->state == GroupState::kResolving ? group : nullptr;
   };
   for (const auto& [uid, handles] : users) {
@@ -211,19 +181,19 @@ void Manager::resolve_in_turn(TimeNs now) {
     RateMeter& meter =
         looks_of_user_.try_emplace(uid, 1'000'000'000 / kLooksPerSecond, kLooksSaved).first->second;
     if (!meter.has(1, now)) continue;
-    const std::uint64_t before = steps_;
+    const std::uint64_t before = work_.steps();
     for (const std::uint64_t handle : handles) {
       if (Group* group = resolving(handle)) look(*group, looks, now);
     }
-    meter.take(static_cast<std::int64_t>(steps_ - before), now);
+    meter.take(static_cast<std::int64_t>(work_.steps() - before), now);
     // A look takes far less than a microsecond, and a job that waits for hosts does nothing wrong.
-    charge(uid, (steps_ - before) / kLooksPerStep);
+    work_.charge(uid, (work_.steps() - before) / kLooksPerStep);
   }
   ask_in_turn(users, now);
-  start_in_turn(users, now);
+  return users;
 }
 
-void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now) {
+void PathQuestions::ask_in_turn(const Users& users, TimeNs now) {
   struct Asker {
     uid_t uid;
     std::vector<Group*> groups;
@@ -233,7 +203,7 @@ void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& use
   for (const auto& [uid, handles] : users) {
     Asker asker{uid, {}, 0};
     for (const std::uint64_t handle : handles) {
-      Group* group = group_by_handle(handle);
+      Group* group = groups_.by_handle(handle);
       if (group != nullptr && !group->questions.waiting.empty()) asker.groups.push_back(group);
     }
     if (!asker.groups.empty()) askers.push_back(std::move(asker));
@@ -249,8 +219,8 @@ void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& use
     });
     const auto group = std::ranges::min_element(
         user->groups, {}, [](const Group* one) { return one->questions.turn; });
-    steps_ += 1 + (askers.size() + user->groups.size()) / 16;
-    charge(user->uid, 1);
+    work_.add(1 + (askers.size() + user->groups.size()) / 16);
+    work_.charge(user->uid, 1);
     if (ask_one(**group, user->share, now)) {
       ++asked;
       continue;
@@ -260,31 +230,7 @@ void Manager::ask_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& use
   }
 }
 
-void Manager::start_in_turn(const std::map<uid_t, std::vector<std::uint64_t>>& users, TimeNs now) {
-  std::uint64_t left = kStartStepsPerRound;
-  auto next = users.upper_bound(last_started_);
-  for (std::size_t i = 0; i < users.size(); ++i, ++next) {
-    if (next == users.end()) next = users.begin();
-    for (const std::uint64_t handle : next->second) {
-      Group* group = group_by_handle(handle);
-      if (group == nullptr || group->state != GroupState::kResolving) continue;
-      if (!is_resolved(*group, now)) continue;
-      if (left == 0) {
-        has_more_ = true;
-        return;
-      }
-      const std::uint64_t steps =
-          (std::uint64_t{group->all_ranks()} + kLaneStartSteps) * group->wanted.lanes;
-      steps_ += steps;
-      charge(next->first, steps);
-      left -= std::min(left, steps);
-      last_started_ = next->first;
-      start_lanes(*group, now);
-    }
-  }
-}
-
-bool Manager::leave_silent_rails(Group& group) {
+bool PathQuestions::leave_silent_rails(Group& group) {
   std::vector ways = {&group.wanted.downstream, &group.wanted.upstream};
   for (PeerPaths& peer : group.wanted.peers) ways.push_back(&peer.paths);
   const auto is_silent = [](const NeighborPath& path) { return !path.remote_mac.has_value(); };

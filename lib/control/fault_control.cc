@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Faults that ports inject on purpose: set through the control socket, shown in the status, and
-// always logged as a warning.
+#include "control/fault_control.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <map>
+#include <string>
+
 #include "collective/shard_config.h"
-#include "control/manager.h"
 #include "lane/counters.h"
 
 namespace gradwire::control {
@@ -28,22 +30,28 @@ void add(status::FaultCounts& sum, const port::FaultCounters& counters) {
 
 }  // namespace
 
-void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
-                     std::span<const std::byte> body) {
-  // Users of the daemon must not be able to break it for others.
-  if (!may_operate(to, peer)) return;
+FaultControl::FaultControl(const ManagerOptions& options, std::uint8_t lanes,
+                           const LaneReports& reports, LaneRequests& requests, Replies& replies)
+    : options_(options),
+      lanes_(lanes),
+      reports_(reports),
+      requests_(requests),
+      replies_(replies),
+      ports_(reports.port_faults()) {}
+
+void FaultControl::inject(const PendingReply& to, std::span<const std::byte> body) {
   const auto request = ipc::body_as<ipc::InjectRequest>(body);
   if (!request) {
-    return reply_error(
+    return replies_.error(
         to, {ErrorCode::kInvalidArgument, fmt::format("inject request of {} bytes, must be {}",
                                                       body.size(), sizeof(ipc::InjectRequest))});
   }
   if (const auto checked = check(request->faults); !checked) {
-    return reply_error(to, checked.error());
+    return replies_.error(to, checked.error());
   }
   if (request->faults.corrupt > 0 &&
       (options_.daemon.features & collective::kNoPayloadCrcFeature) != 0) {
-    return reply_error(
+    return replies_.error(
         to, {ErrorCode::kUnsupported,
              "with transport.integrity = link nobody would notice a bit that flips in a payload, "
              "and sums would be wrong: inject other faults"});
@@ -52,58 +60,58 @@ void Manager::inject(const PendingReply& to, const ipc::PeerCredentials& peer,
   bool found = false;
   /// By device, since a new injection replaces the old one.
   std::map<std::string, std::string> replaced;
-  for (std::uint16_t i = 0; i < port_faults_.size(); ++i) {
-    const PortFaults& port = port_faults_[i];
+  for (std::uint16_t i = 0; i < ports_.size(); ++i) {
+    const PortFaults& port = ports_[i];
     if (!device.empty() && device != port.device) continue;
     found = true;
     if (port.splits_payload && (request->faults.duplicate > 0 || request->faults.corrupt > 0)) {
-      return reply_error(
+      return replies_.error(
           to, {ErrorCode::kUnsupported,
                fmt::format("port {}: payloads are in GPU memory, so the CPU cannot duplicate or "
                            "corrupt frames: drop, reorder or delay them instead",
                            port.device)});
     }
     if (port.faults.active()) replaced[port.device] = describe(port.faults);
-    set_faults(i, request->faults);
+    set(i, request->faults);
   }
   if (found) {
-    json answer = faults_status();
+    json answer = status();
     for (json& entry : answer) {
       const auto before = replaced.find(entry["port"].get<std::string>());
       entry["replaced"] = before == replaced.end() ? json(nullptr) : json(before->second);
     }
-    return reply_json(to, answer);
+    return replies_.json(to, answer);
   }
   std::string names;
-  for (const PortFaults& port : port_faults_) names += (names.empty() ? "" : ", ") + port.device;
-  reply_error(to, {ErrorCode::kNotFound,
-                   fmt::format("there is no port \"{}\" to inject faults on; the ports are: {}",
-                               device, names.empty() ? "none" : names)});
+  for (const PortFaults& port : ports_) names += (names.empty() ? "" : ", ") + port.device;
+  replies_.error(to, {ErrorCode::kNotFound,
+                      fmt::format("there is no port \"{}\" to inject faults on; the ports are: {}",
+                                  device, names.empty() ? "none" : names)});
 }
 
-void Manager::set_faults(std::uint16_t port, const FaultSettings& faults) {
-  spdlog::warn("FAULT INJECTION on port {}: {}", port_faults_[port].device, describe(faults));
-  port_faults_[port].faults = faults;
-  for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+void FaultControl::set(std::uint16_t port, const FaultSettings& faults) {
+  spdlog::warn("FAULT INJECTION on port {}: {}", ports_[port].device, describe(faults));
+  ports_[port].faults = faults;
+  for (std::uint8_t lane = 0; lane < lanes_; ++lane) {
     command::Request change;
     change.type = command::RequestType::kSetFaults;
     change.port = port;
     change.faults = faults;
-    request(lane, std::move(change));
+    requests_.send(lane, std::move(change));
   }
 }
 
-std::vector<status::Faults> Manager::faults_status() const {
+std::vector<status::Faults> FaultControl::status() const {
   std::vector<status::Faults> out;
-  for (std::uint16_t port = 0; port < port_faults_.size(); ++port) {
+  for (std::uint16_t port = 0; port < ports_.size(); ++port) {
     status::FaultCounts sum;
-    for (std::uint8_t lane = 0; lane < lanes_.lanes(); ++lane) {
+    for (std::uint8_t lane = 0; lane < lanes_; ++lane) {
       add(sum, reports_.fault_counters(port, lane));
     }
-    const FaultSettings& faults = port_faults_[port].faults;
+    const FaultSettings& faults = ports_[port].faults;
     if (!faults.active() && sum.frames == 0) continue;
     status::Faults& entry = out.emplace_back();
-    entry.port = port_faults_[port].device;
+    entry.port = ports_[port].device;
     entry.active = faults.active();
     entry.settings = describe(faults);
     entry.seed = faults.seed;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/groups/group_table.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace gradwire::control {
+
+std::string key_text(const GroupKey& key) {
+  return fmt::format("group {:016x} epoch {}", key.group_id, key.epoch);
+}
+
+const char* name_of(GroupState state) noexcept {
+  switch (state) {
+    case GroupState::kGathering:
+      return "gathering";
+    case GroupState::kResolving:
+      return "resolving";
+    case GroupState::kForming:
+      return "forming";
+    case GroupState::kFormed:
+      return "formed";
+    case GroupState::kClosing:
+      return "closing";
+    case GroupState::kClosed:
+      return "closed";
+  }
+  return "group state?";
+}
+
+std::uint32_t GroupTable::of_user(uid_t uid) const noexcept {
+  const auto found = of_user_.find(uid);
+  return found == of_user_.end() ? 0 : found->second;
+}
+
+Group* GroupTable::by_handle(std::uint64_t handle) const noexcept {
+  const auto found = groups_.find(handle);
+  return found == groups_.end() ? nullptr : found->second.get();
+}
+
+Group* GroupTable::by_key(const GroupKey& key) const noexcept {
+  const auto found = handles_.find({key.group_id, key.epoch});
+  return found == handles_.end() ? nullptr : by_handle(found->second);
+}
+
+std::vector<std::uint64_t> GroupTable::handles() const {
+  std::vector<std::uint64_t> handles;
+  handles.reserve(groups_.size());
+  for (const auto& [handle, group] : groups_) handles.push_back(handle);
+  return handles;
+}
+
+Group& GroupTable::add(std::unique_ptr<Group> group) {
+  group->handle = next_handle_++;
+  handles_[{group->key.group_id, group->key.epoch}] = group->handle;
+  ++of_user_[group->uid];
+  Group& made = *groups_.emplace(group->handle, std::move(group)).first->second;
+  remember_name(made);
+  return made;
+}
+
+void GroupTable::remove(std::uint64_t handle) {
+  const auto found = groups_.find(handle);
+  const Group& group = *found->second;
+  const auto of_user = of_user_.find(group.uid);
+  if (--of_user->second == 0) of_user_.erase(of_user);
+  handles_.erase({group.key.group_id, group.key.epoch});
+  groups_.erase(found);
+}
+
+void GroupTable::remember_name(const Group& group) {
+  names_[group.handle] = {group.key, group.uid, group.rank, group.all_ranks()};
+  // Removes the oldest names, but never that of an existing group.
+  for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
+    name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);
+  }
+}
+
+}  // namespace gradwire::control
