@@ -3,14 +3,9 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 namespace gradwire::client {
 namespace {
@@ -27,25 +22,6 @@ void after_fork_in_child() {
   for (Client* client : registry()) client->abandon_after_fork();
   registry().clear();
   g_registry_mutex.unlock();
-}
-
-Result<std::byte*> map_shared(int fd, std::uint64_t bytes) {
-  struct stat info;
-  // An access beyond the end of a file raises SIGBUS, so check the size that the daemon claims.
-  if (::fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) < bytes) {
-    return fail(
-        ErrorCode::kUnavailable,
-        fmt::format(
-            "the daemon sent shared memory that is smaller than the {} bytes that it announced",
-            bytes));
-  }
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (address == MAP_FAILED) {
-    return fail(ErrorCode::kSystem,
-                fmt::format("{} bytes of the daemon's shared memory cannot be mapped: {}", bytes,
-                            strerror(errno)));
-  }
-  return static_cast<std::byte*>(address);
 }
 
 }  // namespace
@@ -65,27 +41,20 @@ void unregister_for_fork(Client* client) noexcept {
 
 void Client::abandon_after_fork() noexcept {
   forked_.store(true, std::memory_order_relaxed);
-  for (ipc::UniqueFd* fd :
-       {&socket_, &doorbell_, &completion_fd_, &wake_fd_, &notify_fd_, &epoll_fd_}) {
-    fd->reset();
-  }
+  connection_.abandon();
 }
 
 Client::~Client() {
   unregister_for_fork(this);
-  leave_behind(std::move(leaving_), std::move(completion_fd_));
-  if (region_ != nullptr) ::munmap(region_, region_bytes_);
+  leave_behind(memory_.take_leaving(), connection_.queues().take_completion_fd());
 }
 
 Result<std::shared_ptr<Client>> Client::open(const std::string& path, const OpenOptions& options) {
   const Deadline deadline = Clock::now() + options.connect_timeout;
   std::shared_ptr<Client> client(new Client(path, options));
-  auto socket = connect_to_daemon(path, deadline);
-  if (!socket) return tl::unexpected(socket.error());
-  client->socket_ = std::move(*socket);
-  client->wake_fd_ = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client->wake_fd_) {
-    return fail(ErrorCode::kSystem, fmt::format("eventfd: {}", strerror(errno)));
+  Connection& connection = client->connection_;
+  if (auto connected = connection.connect(deadline); !connected) {
+    return tl::unexpected(connected.error());
   }
   register_for_fork(client.get());
   leave_behind({}, {});
@@ -94,12 +63,9 @@ Result<std::shared_ptr<Client>> Client::open(const std::string& path, const Open
   ipc::OpenRequest body;
   body.abi_version = GW_ABI_VERSION;
   body.pid = static_cast<std::uint32_t>(::getpid());
-  auto request =
-      client->begin_request(lock, ipc::MessageType::kOpen, ipc::bytes_of(body), deadline);
+  const auto request =
+      connection.request(lock, ipc::MessageType::kOpen, ipc::bytes_of(body), deadline);
   if (!request) return tl::unexpected(request.error());
-  if (auto done = client->await_request(lock, *request, deadline, true); !done) {
-    return tl::unexpected(done.error());
-  }
   if (auto opened = client->finish_open(std::move((*request)->reply)); !opened) {
     return fail(opened.error().code,
                 fmt::format("the daemon at {}: {}", path, opened.error().message));
@@ -117,124 +83,48 @@ Result<void> Client::finish_open(ipc::Message reply) {
                     reply.body.size(), reply.fds.size(), sizeof(ipc::OpenReply)));
   }
   open_reply_ = *body;
-  auto address = map_shared(reply.fds[0].get(), body->queue_region_bytes);
-  if (!address) return tl::unexpected(address.error());
-  ipc::QueueRegion* region = ipc::open_queue_region(*address, body->queue_region_bytes);
-  if (region == nullptr) {
-    ::munmap(*address, body->queue_region_bytes);
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("this library does not know the layout of the daemon's queues, {} "
-                            "bytes: install the library and the daemon of one release",
-                            body->queue_region_bytes));
-  }
-  region_ = region;
-  region_bytes_ = body->queue_region_bytes;
-  queue_ = ipc::ClientQueue(region_);
-  doorbell_ = std::move(reply.fds[1]);
-  completion_fd_ = std::move(reply.fds[2]);
-  for (std::uint16_t i = 0; i < GW_MAX_TRANSFERS; ++i) {
-    free_transfer_slots_.push_back(static_cast<std::uint16_t>(kSlots - 1 - i));
-  }
-  for (std::uint16_t i = 0; i < GW_MAX_OUTSTANDING; ++i) {
-    free_slots_.push_back(static_cast<std::uint16_t>(GW_MAX_OUTSTANDING - 1 - i));
-  }
-  in_flight_.reserve(kSlots);
-  return {};
+  return connection_.queues().open(reply.fds, body->queue_region_bytes);
 }
 
 void Client::close() {
   const Lock lock(mutex_);
-  send_and_forget(ipc::MessageType::kClose, {});
-  die(ErrorCode::kUnavailable, "this client was closed");
+  connection_.send_and_forget(ipc::MessageType::kClose, {});
+  connection_.die(ErrorCode::kUnavailable, "this client was closed");
 }
 
 Counters Client::counters(std::uint64_t* staging_bytes) {
   const Lock lock(mutex_);
-  *staging_bytes = staging_.total_bytes();
+  *staging_bytes = memory_.staging_bytes();
   return counters_;
 }
 
 Result<int> Client::completion_fd() {
   const Lock lock(mutex_);
-  if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
-  if (epoll_fd_) {
-    look_for_poller();
-    return epoll_fd_.get();
+  if (auto alive = connection_.check_alive(); !alive) return tl::unexpected(alive.error());
+  CompletionPoll& poll = connection_.poll();
+  if (poll.is_open()) {
+    connection_.drain_for_poller();
+    return poll.fd();
   }
-  ipc::UniqueFd notify(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  ipc::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  for (const int fd : {notify.get(), completion_fd_.get(), socket_.get()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      return fail(ErrorCode::kSystem, fmt::format("epoll_ctl: {}", strerror(errno)));
-    }
-  }
-  notify_fd_ = std::move(notify);
-  epoll_fd_ = std::move(epoll);
-  if (unreported_ > 0) ::eventfd_write(notify_fd_.get(), 1);
-  sees_completions_ = sees_messages_ = true;
-  choose_sources();
-  drain_completions();
-  return epoll_fd_.get();
+  if (auto opened = connection_.open_poll(); !opened) return tl::unexpected(opened.error());
+  works_.choose_sources();
+  connection_.drain_completions();
+  return poll.fd();
 }
 
 Result<ipc::RankInfo> Client::describe() {
   Lock lock(mutex_);
   const Deadline deadline = Clock::now() + options_.request_timeout;
-  auto request = begin_request(lock, ipc::MessageType::kDescribe, {}, deadline);
+  const auto request = connection_.request(lock, ipc::MessageType::kDescribe, {}, deadline);
   if (!request) return tl::unexpected(request.error());
-  if (auto done = await_request(lock, *request, deadline, true); !done) {
-    return tl::unexpected(done.error());
-  }
   const auto info = ipc::body_as<ipc::RankInfo>((*request)->reply.body);
   if (!info || info->magic != ipc::RankInfo::kMagic) {
     return fail(ErrorCode::kInternal,
                 fmt::format("the daemon at {} described itself in {} bytes that are no rank info: "
                             "install the library and the daemon of one release",
-                            path_, (*request)->reply.body.size()));
+                            connection_.path(), (*request)->reply.body.size()));
   }
   return *info;
-}
-
-Result<std::shared_ptr<Mapping>> Client::open_on_gpu(const ipc::CudaAllocateReply& reply) {
-  gpu::CuUuid uuid;
-  gpu::CuIpcHandle handle;
-  std::memcpy(uuid.bytes, reply.device_uuid, sizeof uuid.bytes);
-  std::memcpy(handle.bytes, reply.handle, sizeof handle.bytes);
-  if (gpu_ == nullptr || gpu_->uuid() != uuid) {
-    auto device = gpu::Device::find(uuid);
-    if (!device) return tl::unexpected(device.error());
-    gpu_ = std::move(*device);
-  }
-  auto memory = gpu_->import_memory(handle, reply.memory.bytes);
-  if (!memory) return tl::unexpected(memory.error());
-  return std::make_shared<Mapping>(std::move(*memory), reply.memory.bytes, reply.memory.memory,
-                                   reply.memory.numa_node);
-}
-
-Result<std::shared_ptr<Mapping>> Client::map_reply(ipc::Message& reply) {
-  if (const auto on_gpu = ipc::body_as<ipc::CudaAllocateReply>(reply.body);
-      on_gpu && on_gpu->memory.memory != 0 && on_gpu->memory.bytes != 0) {
-    auto mapping = open_on_gpu(*on_gpu);
-    if (mapping) return mapping;
-    forget_memory(on_gpu->memory.memory);
-    return fail(mapping.error().code,
-                "the daemon's gradient memory is on a GPU and cannot be opened here: " +
-                    mapping.error().message);
-  }
-  const auto body = ipc::body_as<ipc::AllocateReply>(reply.body);
-  if (!body || reply.fds.size() != 1 || body->memory == 0 || body->bytes == 0) {
-    return fail(ErrorCode::kInternal,
-                "the daemon's answer to 'allocate' makes no sense: it needs one descriptor, a "
-                "region and a size");
-  }
-  auto address = map_shared(reply.fds[0].get(), body->bytes);
-  if (!address) {
-    forget_memory(body->memory);
-    return tl::unexpected(address.error());
-  }
-  return std::make_shared<Mapping>(*address, body->bytes, body->memory, body->numa_node);
 }
 
 Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
@@ -244,27 +134,18 @@ Result<std::unique_ptr<gw_memory>> Client::allocate(std::uint64_t bytes) {
         fmt::format("{} bytes of shared memory were asked for: it must be 1 to 2^48", bytes));
   }
   Lock lock(mutex_);
-  auto mapping = allocate_mapping(lock, bytes);
-  if (!mapping && mapping.error().code == ErrorCode::kResourceExhausted) {
-    // What is kept to copy later ops through is of the same memory.
-    auto unused = staging_.drop_cache();
-    if (!unused.empty()) {
-      for (auto& piece : unused) forget_mapping(std::move(piece));
-      mapping = allocate_mapping(lock, bytes);
-    }
-  }
+  auto mapping = memory_.allocate(lock, bytes);
   if (!mapping) return tl::unexpected(mapping.error());
   auto memory = std::make_unique<gw_memory>();
   memory->client = shared_from_this();
-  memory->mapping = *mapping;
   memory->handle = (*mapping)->handle;
-  shared_memory_[reinterpret_cast<std::uintptr_t>((*mapping)->address)] = std::move(*mapping);
+  memory->mapping = std::move(*mapping);
   return memory;
 }
 
 Result<void> Client::free(gw_memory& memory) {
   Lock lock(mutex_);
-  drain_completions();
+  connection_.drain_completions();
   if (memory.mapping != nullptr) {
     const Mapping& mapping = *memory.mapping;
     if (mapping.users > 0) {
@@ -275,28 +156,59 @@ Result<void> Client::free(gw_memory& memory) {
                       fmt::ptr(mapping.address), mapping.users == 1 ? "it" : "them"));
     }
     // From here on no new op can use it, whatever the daemon answers.
-    shared_memory_.erase(reinterpret_cast<std::uintptr_t>(mapping.address));
+    memory_.withdraw(mapping);
     // Memory on a GPU must be closed here before the daemon frees it.
     if (mapping.on_gpu != nullptr) memory.mapping.reset();
   }
-  if (!dead_) {
+  if (!connection_.dead()) {
     const Deadline deadline = Clock::now() + options_.request_timeout;
     if (memory.free_request == nullptr) {
       ipc::FreeRequest body;
       body.memory = memory.handle;
-      auto request = begin_request(lock, ipc::MessageType::kFree, ipc::bytes_of(body), deadline);
+      auto request =
+          connection_.begin_request(lock, ipc::MessageType::kFree, ipc::bytes_of(body), deadline);
       if (request) memory.free_request = *request;
-      if (!request && !dead_) return tl::unexpected(request.error());
+      if (!request && !connection_.dead()) return tl::unexpected(request.error());
     }
     if (memory.free_request != nullptr) {
-      auto done = await_request(lock, memory.free_request, deadline, false);
-      if (!done && done.error().code == ErrorCode::kTimedOut && !dead_) return done;
+      auto done = connection_.await_request(lock, memory.free_request, deadline, false);
+      if (!done && done.error().code == ErrorCode::kTimedOut && !connection_.dead()) return done;
       // After any other refusal the daemon does not have the memory, so there is nothing to wait
       // for.
     }
   }
   memory.mapping.reset();
   return {};
+}
+
+bool Client::on_completion(const ipc::CompletionEntry& entry) {
+  gw_work* const work = works_.posted(entry.request_id);
+  if (work == nullptr) return false;
+  const bool known = entry.status <= static_cast<std::uint32_t>(ErrorCode::kInternal);
+  works_.finish(*work, known ? static_cast<ErrorCode>(entry.status) : ErrorCode::kInternal,
+                entry.text, entry.op_seq);
+  return true;
+}
+
+void Client::on_group_aborted(const ipc::GroupAbortedEvent& event) {
+  const auto it = groups_.find(event.group_handle);
+  if (it == groups_.end()) return;
+  const std::shared_ptr<gw_group> group = it->second;
+  works_.mark_aborted(*group, ipc::text_of(event.text));
+  held_.fail(*group, ErrorCode::kAborted, group->abort_text);
+}
+
+void Client::on_death(ErrorCode code, const std::string& text) {
+  held_.drop_all();
+  works_.fail_all(code, text);
+  groups_.clear();
+}
+
+void Client::advance_streams() {
+  if (held_.any() || memory_.has_leaving()) {
+    memory_.take_back_leaving();
+    held_.advance();
+  }
 }
 
 }  // namespace gradwire::client

@@ -66,74 +66,6 @@ Result<void> check(const GroupConfig& config) {
 
 }  // namespace
 
-Result<GroupConfig> config_of_processes(std::span<const ipc::RankInfo> infos,
-                                        std::span<const ipc::RankInfo> folding,
-                                        std::uint32_t process, std::vector<ipc::RankInfo>& table) {
-  const auto refuse = [](std::string text) {
-    return fail(ErrorCode::kInvalidArgument, std::move(text));
-  };
-  if (process >= infos.size() + folding.size()) {
-    return refuse(
-        fmt::format("process is {} of {} processes and {} daemons without: it must be below their "
-                    "number",
-                    process, infos.size(), folding.size()));
-  }
-  std::unordered_map<std::uint64_t, std::uint16_t> ranks_of_daemons;
-  std::vector<std::uint16_t> ranks;
-  std::vector<std::uint32_t> first;  // by rank, the process that named it
-  for (std::uint32_t each = 0; each < infos.size(); ++each) {
-    const ipc::RankInfo& info = infos[each];
-    if (info.magic != ipc::RankInfo::kMagic) {
-      return refuse(
-          fmt::format("the info of process {} is damaged: pass the bytes that "
-                      "gw_client_describe() gave to that process, unchanged",
-                      each));
-    }
-    const auto [found, is_new] = ranks_of_daemons.emplace(
-        info.incarnation, static_cast<std::uint16_t>(ranks_of_daemons.size()));
-    if (is_new) {
-      if (table.size() == kMaxRanks) {
-        return refuse(fmt::format("the processes are at more than {} daemons", kMaxRanks));
-      }
-      table.push_back(info);
-      first.push_back(each);
-    } else if (std::memcmp(&table[found->second], &info, sizeof info) != 0) {
-      return fail(
-          ErrorCode::kMismatch,
-          fmt::format("processes {} and {} describe their common daemon {:016x} differently: "
-                      "all processes of a group must run as one user, and one that "
-                      "described its daemon before that daemon changed must do so again",
-                      first[found->second], each, info.incarnation));
-    }
-    ranks.push_back(found->second);
-  }
-  auto layout = ProcessLayout::make(ranks, static_cast<std::uint32_t>(ranks_of_daemons.size()));
-  if (!layout) return tl::unexpected(layout.error());
-  const std::size_t with_members = table.size();
-  table.insert(table.end(), folding.begin(), folding.end());
-  if (table.size() > kMaxRanks) {
-    return refuse(fmt::format("{} daemons, {} of them without processes: {} are allowed",
-                              table.size(), folding.size(), kMaxRanks));
-  }
-  GroupConfig config;
-  config.nranks = static_cast<std::uint16_t>(table.size());
-  config.folding_ranks = static_cast<std::uint16_t>(folding.size());
-  if (process >= infos.size()) {
-    config.rank = static_cast<std::uint16_t>(with_members + (process - infos.size()));
-    config.member_count = layout->members_of(0);
-  } else {
-    config.rank = ranks[process];
-    config.member =
-        static_cast<std::uint16_t>(layout->place_of(process) - layout->first_place(config.rank));
-    config.member_count = layout->members_of(config.rank);
-  }
-  config.rank_infos = table;
-  if (!layout->is_plain()) {
-    config.layout = std::make_shared<const ProcessLayout>(std::move(*layout));
-  }
-  return config;
-}
-
 Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   if (auto valid = check(config); !valid) return tl::unexpected(valid.error());
   auto group = std::make_shared<gw_group>();
@@ -167,7 +99,7 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   const Deadline deadline = Clock::now() + config.timeout + options_.request_timeout;
   // The group is registered as soon as its reply is handled, because an event about its abort may
   // come next.
-  auto request = begin_request(
+  auto request = connection_.begin_request(
       lock, ipc::MessageType::kJoin, body, deadline,
       [this, group](ipc::Message& reply, bool abandoned) {
         const auto joined = ipc::body_as<ipc::JoinReply>(reply.body);
@@ -175,16 +107,16 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
         if (abandoned) {
           ipc::GroupRequest leave;
           leave.group_handle = joined->group_handle;
-          send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(leave));
+          connection_.send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(leave));
           return;
         }
         group->handle = joined->group_handle;
         groups_[group->handle] = group;
-        choose_sources();
+        works_.choose_sources();
       },
       fds);
   if (!request) return tl::unexpected(request.error());
-  if (auto done = await_request(lock, *request, deadline, true); !done) {
+  if (auto done = connection_.await_request(lock, *request, deadline, true); !done) {
     return tl::unexpected(done.error());
   }
   if (!ipc::body_as<ipc::JoinReply>((*request)->reply.body)) {
@@ -197,23 +129,24 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
 Result<void> Client::leave(gw_group& group) {
   Lock lock(mutex_);
   if (group.left) return {};
-  fail_held(group, ErrorCode::kAborted, kLeftEarly);
+  held_.fail(group, ErrorCode::kAborted, kLeftEarly);
   const Deadline deadline = Clock::now() + options_.request_timeout;
   if (group.leave_request == nullptr) {
     ipc::GroupRequest body;
     body.group_handle = group.handle;
-    auto request = begin_request(lock, ipc::MessageType::kLeave, ipc::bytes_of(body), deadline);
+    auto request =
+        connection_.begin_request(lock, ipc::MessageType::kLeave, ipc::bytes_of(body), deadline);
     if (!request) return tl::unexpected(request.error());
     group.leave_request = *request;
   }
   const RequestPtr request = group.leave_request;
-  if (auto done = await_request(lock, request, deadline, false); !done) {
+  if (auto done = connection_.await_request(lock, request, deadline, false); !done) {
     // A wait that timed out can be continued; an answer cannot come twice.
     if (request->done) {
       group.leave_request.reset();
       return done;
     }
-    if (dead_) return done;
+    if (connection_.dead()) return done;
     const std::string waits_for = who_is_waited_for(lock, group);
     return fail(done.error().code,
                 fmt::format("this client has left, but the daemon has not closed the group after "
@@ -223,7 +156,7 @@ Result<void> Client::leave(gw_group& group) {
   }
   group.left = true;
   groups_.erase(group.handle);
-  choose_sources();
+  works_.choose_sources();
   return {};
 }
 
@@ -233,56 +166,43 @@ Result<void> Client::abort(gw_group& group, const std::string& reason) {
   ipc::copy_text(body.text, reason);
   Lock lock(mutex_);
   const Deadline deadline = Clock::now() + options_.request_timeout;
-  auto request = begin_request(lock, ipc::MessageType::kAbort, ipc::bytes_of(body), deadline);
-  if (!request) return tl::unexpected(request.error());
-  return await_request(lock, *request, deadline, true);
+  const auto aborted =
+      connection_.request(lock, ipc::MessageType::kAbort, ipc::bytes_of(body), deadline);
+  if (!aborted) return tl::unexpected(aborted.error());
+  return {};
 }
 
 Result<void> Client::group_error(gw_group& group) {
   const Lock lock(mutex_);
-  drain_control();
+  connection_.drain_control();
   if (group.aborted) {
-    if (group.abort_unreported) {
-      group.abort_unreported = false;
-      remove_unreported();
-    }
+    works_.report_abort(group);
     return fail(ErrorCode::kAborted, group.abort_text);
   }
-  return check_alive();
-}
-
-void Client::mark_aborted(gw_group& group, std::string text) {
-  if (group.aborted) return;
-  group.aborted = true;
-  group.abort_unreported = !group.freed;
-  if (group.abort_unreported) add_unreported();
-  group.abort_text = text.empty() ? "the group was aborted" : std::move(text);
+  return connection_.check_alive();
 }
 
 void Client::release(gw_group& group) {
   const Lock lock(mutex_);
   // Of an abort that has come nobody can ask after this.
-  look_for_poller();
-  if (group.abort_unreported) {
-    group.abort_unreported = false;
-    remove_unreported();
-  }
+  connection_.drain_for_poller();
+  works_.report_abort(group);
   group.freed = true;
   if (!group.left && group.leave_request == nullptr) {
     ipc::GroupRequest body;
     body.group_handle = group.handle;
-    send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(body));
+    connection_.send_and_forget(ipc::MessageType::kLeave, ipc::bytes_of(body));
   }
-  fail_held(group, ErrorCode::kAborted, kLeftEarly);
+  held_.fail(group, ErrorCode::kAborted, kLeftEarly);
   group.left = true;
   groups_.erase(group.handle);
-  choose_sources();
+  works_.choose_sources();
 }
 
 std::string Client::who_is_waited_for(Lock& lock, const gw_group& group) {
   const Deadline deadline = Clock::now() + kStatusBound;
-  auto request = begin_request(lock, ipc::MessageType::kStatus, {}, deadline);
-  if (!request || !await_request(lock, *request, deadline, true)) return {};
+  const auto request = connection_.request(lock, ipc::MessageType::kStatus, {}, deadline);
+  if (!request) return {};
   const auto text = ipc::status_text((*request)->reply);
   if (!text) return {};
   const auto answer = nlohmann::json::parse(*text, nullptr, false);

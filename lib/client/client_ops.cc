@@ -1,247 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ops of a client: what is asked, checked and posted.
+// Ops of a client: posted, tested, waited for.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "client/client.h"
-#include "ipc/doorbell.h"
 
 namespace gradwire::client {
 namespace {
 
 constexpr auto kLeft = "the group has been left";
 
-/// Counts an op once for each memory that it uses.
-void count_user(gw_work& work, int change) noexcept {
-  Mapping* const input = work.input_mapping.get();
-  Mapping* const output = work.output_mapping.get();
-  if (input != nullptr) input->users += static_cast<std::uint32_t>(change);
-  if (output != nullptr && output != input) output->users += static_cast<std::uint32_t>(change);
-}
-
-/// @return the end of the sentence "..., or ..." about ops in place. The extents alone tell the
-/// collectives apart.
-const char* in_place_rule(const CollectiveExtent& extent) noexcept {
-  if (extent.output > extent.input) {
-    return ", or the input must be this process's own block of the output";
+void pause_briefly() noexcept {
+  for (int i = 0; i < 32; ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
   }
-  if (extent.output < extent.input) {
-    return ", or the output must be this process's own block of the input";
-  }
-  return extent.may_be_in_place ? ", or be the same memory" : "";
-}
-
-/// The sides of a call that have splits: at a root those of its blocks.
-struct SplitSides {
-  const std::uint64_t* input = nullptr;
-  const std::uint64_t* output = nullptr;
-  [[nodiscard]] bool any() const noexcept { return input != nullptr || output != nullptr; }
-};
-SplitSides split_sides(const Client::PostArguments& arguments, const ProcessPlace& place) noexcept {
-  const bool is_root = arguments.call.root == place.process;
-  switch (arguments.call.collective) {
-    case Collective::kAllToAll:
-      return {arguments.input_counts, arguments.output_counts};
-    case Collective::kGather:
-      return {nullptr, is_root ? arguments.output_counts : nullptr};
-    case Collective::kScatter:
-      return {is_root ? arguments.input_counts : nullptr, nullptr};
-    default:
-      return {};
-  }
-}
-
-/// Elements of all blocks; nothing if they are 2^64 or more.
-std::optional<std::uint64_t> sum_of(const std::uint64_t* counts, std::uint64_t otherwise,
-                                    std::uint32_t processes) noexcept {
-  std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < processes; ++i) {
-    if (__builtin_add_overflow(sum, counts != nullptr ? counts[i] : otherwise, &sum)) return {};
-  }
-  return sum;
-}
-
-std::optional<CollectiveExtent> extent_of_splits(const Client::PostArguments& arguments,
-                                                 const ProcessPlace& place) noexcept {
-  const CollectiveCall& call = arguments.call;
-  const SplitSides sides = split_sides(arguments, place);
-  const std::uint64_t width = element_bytes(call.datatype);
-  const bool all = call.collective == Collective::kAllToAll;
-  auto input = all || sides.input != nullptr ? sum_of(sides.input, call.count, place.processes)
-                                             : std::optional(call.count);
-  auto output = all || sides.output != nullptr ? sum_of(sides.output, call.count, place.processes)
-                                               : std::optional(call.count);
-  CollectiveExtent extent;
-  if (!input || !output || __builtin_mul_overflow(*input, width, &extent.input) ||
-      __builtin_mul_overflow(*output, width, &extent.output)) {
-    return {};
-  }
-  extent.may_be_in_place = !all;
-  const std::uint64_t* const own = sides.input != nullptr ? sides.input : sides.output;
-  if (!all) extent.in_place_at = *sum_of(own, 0, place.process) * width;
-  return extent;
-}
-
-/// Whether each side's counts, if it has any, add up to at most `most_bytes`.
-Result<void> check_sums(const Client::PostArguments& arguments, const ProcessPlace& place,
-                        std::uint64_t most_bytes) {
-  const SplitSides sides = split_sides(arguments, place);
-  for (const auto& [side, counts] : {std::pair("input", sides.input), {"output", sides.output}}) {
-    if (counts == nullptr) continue;
-    const auto sum = sum_of(counts, 0, place.processes);
-    if (sum && *sum <= most_bytes / element_bytes(arguments.call.datatype)) continue;
-    const std::uint64_t* const largest = std::max_element(counts, counts + place.processes);
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the {0}_counts of {1} add up to more than an op can have, 2^47 bytes: process "
-                    "{2} has the largest, {3} {4}",
-                    side, name_of(arguments.call.collective), largest - counts, *largest,
-                    name_of(arguments.call.datatype)));
-  }
-  return {};
-}
-
-/// Whether what a process sends to itself by splits is what it receives from itself.
-Result<void> check_own_block(const Client::PostArguments& arguments, const ProcessPlace& place) {
-  const CollectiveCall& call = arguments.call;
-  const SplitSides sides = split_sides(arguments, place);
-  const auto own = [&](const std::uint64_t* counts) {
-    return counts != nullptr ? counts[place.process] : call.count;
-  };
-  if (own(sides.input) == own(sides.output)) return {};
-  if (call.collective == Collective::kAllToAll) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("all-to-all sends {} elements from process {} to itself, and receives "
-                            "{} there: its own block must have one size on both sides",
-                            own(sides.input), place.process, own(sides.output)));
-  }
-  const std::uint64_t* const given = sides.input != nullptr ? sides.input : sides.output;
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("{} has count {}, but its counts give {} to the root itself, process {}: "
-                          "both must be the same",
-                          name_of(call.collective), call.count, own(given), place.process));
-}
-
-/// Whether the caller's memory, if it told its sizes, has what the op reads and writes.
-Result<void> check_room(const Client::PostArguments& arguments, const ProcessPlace& place,
-                        const CollectiveExtent& extent) {
-  if (!arguments.sizes) return {};
-  const CollectiveCall& call = arguments.call;
-  const SplitSides sides = split_sides(arguments, place);
-  const auto check = [&](const char* side, std::uint64_t has, std::uint64_t needs,
-                         bool has_splits) {
-    if (has >= needs) return Result<void>{};
-    std::string what = fmt::format("{} {}", call.count, name_of(call.datatype));
-    if (has_splits) {
-      what = fmt::format("{} {}, the sum of its {}_counts", needs / element_bytes(call.datatype),
-                         name_of(call.datatype), side);
-    } else if (needs != call.count * element_bytes(call.datatype)) {
-      what += fmt::format(" for each of {} processes", place.processes);
-    }
-    return Result<void>(
-        fail(ErrorCode::kInvalidArgument,
-             fmt::format("the {0} of {1} has {2} bytes ({0}_bytes) and needs {3}, {4}: pass more "
-                         "memory or a smaller count",
-                         side, name_of(call.collective), has, needs, what)));
-  };
-  auto fits = check("input", arguments.sizes->input, extent.input, sides.input != nullptr);
-  if (!fits) return fits;
-  return check("output", arguments.sizes->output, extent.output, sides.output != nullptr);
 }
 
 }  // namespace
-
-Result<void> Client::claim_slot(const std::shared_ptr<gw_work>& work) {
-  if (auto alive = check_alive(); !alive) return alive;
-  if (auto apart = check_overlap(*work); !apart) return apart;
-  const bool transfers = is_transfer(work->call.collective);
-  std::vector<std::uint16_t>& free = transfers ? free_transfer_slots_ : free_slots_;
-  if (free.empty()) {
-    return fail(ErrorCode::kBusy,
-                transfers
-                    ? fmt::format("{} sends, receives, all-to-alls, gathers and scatters are "
-                                  "unfinished, and more are not allowed: wait for one of them",
-                                  GW_MAX_TRANSFERS)
-                    : fmt::format("{} ops are unfinished, and more are not allowed: wait for one "
-                                  "of them",
-                                  GW_MAX_OUTSTANDING));
-  }
-  const std::uint16_t index = free.back();
-  free.pop_back();
-  work->request_id = next_sequence_++ * kSlots + index;
-  slots_[index] = work;
-  work->in_flight_index = in_flight_.size();
-  in_flight_.push_back(work.get());
-  count_user(*work, 1);
-  return {};
-}
-
-void Client::release_slot(gw_work& work) {
-  const auto index = static_cast<std::uint16_t>(work.request_id % kSlots);
-  in_flight_[work.in_flight_index] = in_flight_.back();
-  in_flight_[work.in_flight_index]->in_flight_index = work.in_flight_index;
-  in_flight_.pop_back();
-  count_user(work, -1);
-  (index < GW_MAX_OUTSTANDING ? free_slots_ : free_transfer_slots_).push_back(index);
-  slots_[index].reset();
-}
-
-Result<std::shared_ptr<gw_work>> Client::make_work(const gw_group& group,
-                                                   const PostArguments& arguments) {
-  const CollectiveCall& call = arguments.call;
-  const GroupConfig& config = group.config;
-  if (config.folds_only()) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("rank {} has no members: it sums for the others, and calls nothing",
-                            config.rank));
-  }
-  const ProcessPlace place{config.process(), config.processes().count()};
-  if (call.root >= place.processes) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} of {} is {}: it must be one of the group's {} processes, 0 to {}",
-                    has_partner(call.collective) ? "the other process" : "root",
-                    name_of(call.collective), call.root, place.processes, place.processes - 1));
-  }
-  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 47;
-  const auto extent = split_sides(arguments, place).any() ? extent_of_splits(arguments, place)
-                                                          : extent_of(call, place);
-  if (!extent || std::max(extent->input, extent->output) > kMaxBytes) {
-    if (auto counts = check_sums(arguments, place, kMaxBytes); !counts) {
-      return tl::unexpected(counts.error());
-    }
-    const auto whole = whole_count(call, place.processes);
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} elements of {}{} are more than an op can have: 2^47 bytes",
-                            call.count, name_of(call.datatype),
-                            !whole || *whole != call.count
-                                ? fmt::format(" for each of {} processes", place.processes)
-                                : std::string{}));
-  }
-  if (auto room = check_room(arguments, place, *extent); !room) return tl::unexpected(room.error());
-  if (extent->input != 0 && arguments.input == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "input is NULL");
-  }
-  if (extent->output != 0 && arguments.output == nullptr) {
-    return fail(ErrorCode::kInvalidArgument, "output is NULL");
-  }
-  auto work = std::make_shared<gw_work>();
-  work->call = call;
-  work->extent = *extent;
-  work->input = extent->input != 0 ? arguments.input : nullptr;
-  work->output = extent->output != 0 ? arguments.output : nullptr;
-  work->stream = arguments.stream;
-  if (!may_lie(reinterpret_cast<std::uintptr_t>(work->input),
-               reinterpret_cast<std::uintptr_t>(work->output), *extent)) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("input and output of {} overlap in part: they must have no memory in "
-                            "common{}",
-                            name_of(call.collective), in_place_rule(*extent)));
-  }
-  if (auto own = check_own_block(arguments, place); !own) return tl::unexpected(own.error());
-  return work;
-}
 
 Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& group,
                                               const PostArguments& arguments) {
@@ -252,31 +30,21 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   work->group = group;
 
   Lock lock(mutex_);
-  if (auto alive = check_alive(); !alive) return tl::unexpected(alive.error());
-  drain_completions();
-  drain_control_sometimes();
+  if (auto alive = connection_.check_alive(); !alive) return tl::unexpected(alive.error());
+  connection_.drain_completions();
+  connection_.drain_control_sometimes();
   if (group->aborted) return fail(ErrorCode::kAborted, group->abort_text);
   if (group->left) return fail(ErrorCode::kInvalidArgument, kLeft);
 
   ipc::CommandEntry command;
-  if (auto placed = place_memory(lock, *work, command); !placed) {
+  if (auto placed = place(memory_, lock, *work, arguments, command); !placed) {
     return tl::unexpected(placed.error());
   }
-  const bool has_splits =
-      split_sides(arguments, {group->config.process(), group->config.processes().count()}).any();
-  command.count = work->call.count;
-  command.root = work->call.root;
-  if (has_splits) {
-    if (auto placed = place_splits(lock, *work, arguments, command); !placed) {
-      give_up_posting(*work);
-      return tl::unexpected(placed.error());
-    }
-  }
-  Result<void> claimed = work->stream ? take_event(lock, *work) : Result<void>{};
-  if (claimed) claimed = claim_slot(work);
-  if (claimed && work->copies) work->copies->after = results_under(*work);
+  Result<void> claimed = work->stream ? memory_.take_event(lock, *work) : Result<void>{};
+  if (claimed) claimed = works_.claim(work);
+  if (claimed && work->copies) work->copies->after = memory_.results_under(*work);
   if (!claimed) {
-    give_up_posting(*work);
+    give_up(memory_, *work);
     return tl::unexpected(claimed.error());
   }
   if (work->fed != nullptr || work->ready.event != nullptr || work->copies) {
@@ -288,8 +56,8 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     if (may_go && group->aborted) may_go = fail(ErrorCode::kAborted, group->abort_text);
     if (may_go && group->left) may_go = fail(ErrorCode::kInvalidArgument, kLeft);
     if (!may_go) {
-      release_slot(*work);
-      give_up_posting(*work);
+      works_.release_slot(*work);
+      give_up(memory_, *work);
       return tl::unexpected(may_go.error());
     }
     if (work->fed != nullptr) {
@@ -304,58 +72,109 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.tag = work->call.tag;
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
-  const bool waits = !dead_ && must_wait(*work);
-  if (!waits) send_command(*work, command, arguments.factor, arguments.more);
-  if (waits && !arguments.more) ring_if_due();
-  if (auto alive = check_alive(); !alive) {
-    release_slot(*work);
-    give_up_posting(*work);
+  const bool waits = !connection_.dead() && HeldCommands::must_wait(*work);
+  if (!waits && connection_.send_command(command, arguments.factor, arguments.more)) {
+    work->state = gw_work::State::kPosted;
+  }
+  if (waits && !arguments.more) connection_.ring_if_due();
+  if (auto alive = connection_.check_alive(); !alive) {
+    works_.release_slot(*work);
+    give_up(memory_, *work);
     return tl::unexpected(alive.error());
   }
   work->posted_at = Clock::now();
   work->number = is_transfer(work->call.collective) ? ++group->transfers : ++group->posted;
-  work->self = work;
-  work->awaited = true;
-  ++awaited_;
-  choose_sources();
+  works_.await(work);
   ++counters_.ops_posted;
-  if (waits) hold(work, command, arguments.factor);
+  if (waits) held_.hold(work, command, arguments.factor);
   return work;
-}
-
-void Client::give_up_posting(gw_work& work) {
-  drop_staging(work);
-  give_back_staging(std::move(work.splits));
-  give_back_event(std::move(work.ready));
-}
-
-void Client::send_command(gw_work& work, const ipc::CommandEntry& command, double factor,
-                          bool more) {
-  if (dead_) return;
-  // The queue has room for as many commands as there are slots. If it is full all the same, the
-  // daemon's index is wrong.
-  if (!queue_.push_command(command, factor)) {
-    die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
-                                             "shared queue: the connection is closed",
-                                             path_));
-    return;
-  }
-  work.state = gw_work::State::kPosted;
-  unrung_ = true;
-  if (!more) ring_if_due();
-}
-
-void Client::ring_if_due() noexcept {
-  if (!unrung_) return;
-  unrung_ = false;
-  if (dead_ || !queue_.daemon_sleeps()) return;
-  ++counters_.doorbells;
-  ipc::ring(doorbell_);
 }
 
 void Client::flush() noexcept {
   const Lock lock(mutex_);
-  ring_if_due();
+  connection_.ring_if_due();
+}
+
+void Client::take_in() {
+  const Lock lock(mutex_);
+  connection_.drain_for_poller();
+}
+
+Result<bool> Client::test(gw_work& work) {
+  Lock lock(mutex_);
+  connection_.ring_if_due();
+  connection_.drain_completions();
+  if (!is_over(work) || connection_.poll().is_open()) connection_.drain_control_sometimes();
+  works_.report(lock, work);
+  if (work.state != gw_work::State::kReported) return false;
+  if (auto good = outcome(work); !good) return tl::unexpected(good.error());
+  return true;
+}
+
+Result<void> Client::wait(gw_work& work, std::chrono::milliseconds timeout,
+                          std::optional<void*> stream) {
+  const auto start = Clock::now();
+  const Deadline deadline = start + timeout;
+  if (stream && work.copies) {
+    auto plain = work.copies->before->device().check_not_captured(*stream, kWaitElsewhere);
+    if (!plain) return plain;
+  }
+  Lock lock(mutex_);
+  connection_.ring_if_due();
+  connection_.drain_completions();
+  const Deadline spin_end = std::min(deadline, start + connection_.begin_spin());
+  while (!is_over(work) && Clock::now() < spin_end) {
+    lock.unlock();
+    pause_briefly();
+    lock.lock();
+    connection_.drain_completions();
+  }
+  if (!is_over(work)) {
+    connection_.drain_control_sometimes();
+    if (timeout.count() > 0) {
+      ++counters_.sleeps;
+      connection_.wait_until(lock, deadline, [&work] { return is_over(work); });
+    }
+  }
+  const auto ended = [&]() -> Result<void> {
+    works_.report(lock, work);
+    return work.copies ? works_.await_return(lock, work, deadline, stream) : outcome(work);
+  };
+  if (is_over(work)) return ended();
+  const double seconds = std::chrono::duration<double>(Clock::now() - work.posted_at).count();
+  std::string text = fmt::format("{} is not done {:.3f} s after it was posted; it goes on",
+                                 client::describe(work), seconds);
+  if (work.state == gw_work::State::kHeld) {
+    text += "; its CUDA stream, or that of an op before it, has not come to it yet";
+  } else if (timeout.count() > 0) {
+    const std::string waits_for = who_is_waited_for(lock, *work.group);
+    // The answer took a while, and may be that of a group that has ended since.
+    connection_.drain_completions();
+    if (is_over(work)) return ended();
+    if (!waits_for.empty()) text += fmt::format("; the daemon says: {}", waits_for);
+  }
+  return fail(ErrorCode::kTimedOut, std::move(text));
+}
+
+bool Client::is_reported(const gw_work& work) {
+  const Lock lock(mutex_);
+  return work.state == gw_work::State::kReported;
+}
+
+std::uint64_t Client::op_seq(const gw_work& work) {
+  const Lock lock(mutex_);
+  return work.op_seq;
+}
+
+void Client::release(gw_work& work) {
+  // The last reference may be `self`: the lock must outlive it, and the client the lock.
+  const std::shared_ptr<Client> client = work.client;
+  std::shared_ptr<gw_work> last;
+  const Lock lock(mutex_);
+  // What has come of it, or with it, is taken in here: its handle cannot be asked any more.
+  connection_.drain_for_poller();
+  last = std::move(work.self);
+  works_.release(work);
 }
 
 }  // namespace gradwire::client

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,9 @@ struct LeavingMemory {
   const std::byte* output;  ///< where a result is copied to until then
   std::uint64_t output_bytes;
 };
+
+/// Between two looks at a stream, for whoever waits for it.
+inline constexpr std::chrono::microseconds kStreamPauseMost{200};
 
 /// Whether CUDA may still read or write for `event`'s sake. After an error it does not.
 [[nodiscard]] bool is_pending(const StreamOp::EventPtr& event);

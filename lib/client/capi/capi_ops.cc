@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface: ops.
-#include "client/capi_support.h"
+#include "client/capi/capi_support.h"
 
 using namespace gradwire;
 using namespace gradwire::client;
@@ -22,7 +22,7 @@ struct Given {
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
   bool more = false;
-  std::optional<Client::BufferSizes> sizes = std::nullopt;
+  std::optional<BufferSizes> sizes = std::nullopt;
 };
 
 /// A call that is refused ends those that follow each other at once, as one that is posted does.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface: library, clients, memory.
-#include "client/capi_support.h"
+#include "client/capi/capi_support.h"
 
 using namespace gradwire;
 using namespace gradwire::client;

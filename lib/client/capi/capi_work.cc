@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface: what is asked of an op that was posted.
-#include "client/capi_support.h"
+#include "client/capi/capi_support.h"
 
 using namespace gradwire;
 using namespace gradwire::client;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a client handles what comes from the daemon: completions, replies, events, and its death.
+#include "client/connection.h"
+
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/epoll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
-
-#include "client/client.h"
+#include <utility>
 
 namespace gradwire::client {
 namespace {
@@ -26,79 +27,80 @@ constexpr timespec kStreamCheckInterval{0, 50'000};
 
 }  // namespace
 
-Result<void> Client::check_alive() const {
+Connection::Connection(std::string path, std::chrono::microseconds spin, ConnectionUser& user,
+                       Counters& counters)
+    : path_(std::move(path)), user_(user), queues_(counters), wait_policy_(spin) {}
+
+Result<void> Connection::connect(Deadline deadline) {
+  auto socket = connect_to_daemon(path_, deadline);
+  if (!socket) return tl::unexpected(socket.error());
+  socket_ = std::move(*socket);
+  wake_fd_ = ipc::UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd_) return fail(ErrorCode::kSystem, fmt::format("eventfd: {}", strerror(errno)));
+  return {};
+}
+
+void Connection::abandon() noexcept {
+  socket_.reset();
+  wake_fd_.reset();
+  queues_.abandon();
+  poll_.abandon();
+}
+
+Result<void> Connection::check_alive() const {
   if (dead_) return tl::unexpected(dead_reason_);
   return {};
 }
 
-void Client::die(ErrorCode code, std::string text) {
+void Connection::die(ErrorCode code, std::string text) {
   if (dead_) return;
   dead_ = true;
   dead_reason_ = Error{code, std::move(text)};
   // The descriptor stays open for threads that poll it.
   ::shutdown(socket_.get(), SHUT_RDWR);
   pending_.clear();
-  for (const auto& [handle, group] : groups_) {
-    group->held.clear();
-    group->held_transfers.clear();
-  }
-  held_ = 0;
-  fail_all_work(code, dead_reason_.message);
-  groups_.clear();
-  wake_leader();
-  changed_.notify_all();
+  user_.on_death(code, dead_reason_.message);
+  wake_all();
 }
 
-void Client::wake_leader() noexcept {
+void Connection::wake_leader() noexcept {
   if (has_leader_) ::eventfd_write(wake_fd_.get(), 1);
 }
 
-void Client::empty_completion_fd() noexcept {
-  std::uint64_t value;
-  // At most as many as the daemon can have written by now.
-  for (std::uint32_t i = 0; i < ipc::kCompletionEntries; ++i) {
-    if (::recv(completion_fd_.get(), &value, sizeof(value), MSG_DONTWAIT) <= 0) return;
-  }
+void Connection::wake_all() noexcept {
+  changed_.notify_all();
+  wake_leader();
 }
 
-bool Client::drain_completions() {
-  if (dead_ || region_ == nullptr) return false;
-  if (held_ != 0 || !leaving_.empty()) advance_streams();
+bool Connection::drain_completions() {
+  if (dead_ || !queues_.is_open()) return false;
+  user_.advance_streams();
   if (dead_) return false;
-  if (epoll_fd_) {
+  if (poll_.is_open()) {
     // Emptied and armed before the queue is read, so that later completions wake this client.
-    empty_completion_fd();
-    queue_.set_client_waits(true);
+    queues_.empty_completion_fd();
+    queues_.queue().set_client_waits(true);
   }
   bool any = false;
   ipc::CompletionEntry entry;
   while (true) {
-    const ipc::PopResult result = queue_.pop_completion(entry);
+    const ipc::PopResult result = queues_.queue().pop_completion(entry);
     if (result == ipc::PopResult::kEmpty) break;
-    gw_work* work = nullptr;
-    if (result == ipc::PopResult::kEntry) {
-      work = slots_[entry.request_id % kSlots].get();
-    }
-    if (work == nullptr || work->request_id != entry.request_id ||
-        work->state != gw_work::State::kPosted) {
+    if (result != ipc::PopResult::kEntry || !user_.on_completion(entry)) {
       die(ErrorCode::kUnavailable, fmt::format("the daemon at {} reported the end of an op that "
                                                "was not posted: the connection is closed",
                                                path_));
       return true;
     }
-    const bool known = entry.status <= static_cast<std::uint32_t>(ErrorCode::kInternal);
-    finish(*work, known ? static_cast<ErrorCode>(entry.status) : ErrorCode::kInternal, entry.text,
-           entry.op_seq);
     any = true;
   }
   if (any) {
-    changed_.notify_all();
-    wake_leader();
+    wake_all();
   }
   return any;
 }
 
-bool Client::drain_control() {
+bool Connection::drain_control() {
   bool any = false;
   last_control_check_ = Clock::now();
   while (!dead_) {
@@ -126,18 +128,17 @@ bool Client::drain_control() {
     any = true;
   }
   if (any) {
-    changed_.notify_all();
-    wake_leader();
+    wake_all();
   }
   return any;
 }
 
-void Client::drain_control_sometimes() {
-  const auto interval = epoll_fd_ ? kPolledCheckInterval : kControlCheckInterval;
+void Connection::drain_control_sometimes() {
+  const auto interval = poll_.is_open() ? kPolledCheckInterval : kControlCheckInterval;
   if (Clock::now() - last_control_check_ >= interval) drain_control();
 }
 
-void Client::dispatch(ipc::Message message) {
+void Connection::dispatch(ipc::Message message) {
   if (message.header.request_id == 0) {
     refusal_ = ipc::error_of(message.header, message.body);
     if (refusal_) return;
@@ -149,12 +150,7 @@ void Client::dispatch(ipc::Message message) {
     }
     if (message.header.type != static_cast<std::uint16_t>(ipc::MessageType::kGroupAborted)) return;
     const auto event = ipc::body_as<ipc::GroupAbortedEvent>(message.body);
-    if (!event) return;
-    const auto it = groups_.find(event->group_handle);
-    if (it == groups_.end()) return;
-    const std::shared_ptr<gw_group> group = it->second;
-    mark_aborted(*group, ipc::text_of(event->text));
-    fail_held(*group, ErrorCode::kAborted, group->abort_text);
+    if (event) user_.on_group_aborted(*event);
     return;
   }
   const auto it = pending_.find(message.header.request_id);
@@ -169,18 +165,19 @@ void Client::dispatch(ipc::Message message) {
   request->done = true;
 }
 
-void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
+void Connection::sleep_as_leader(Lock& lock, Deadline deadline) {
   const auto slept = Clock::now().time_since_epoch();
   ring_if_due();
-  if (region_ != nullptr) {
-    queue_.set_client_waits(true);
-    if (queue_.has_completion()) return;
+  if (queues_.is_open()) {
+    queues_.queue().set_client_waits(true);
+    if (queues_.queue().has_completion()) return;
   }
   has_leader_ = true;
   // poll() ignores entries below 0: before the client is open there is no completion descriptor.
-  pollfd entries[3] = {
-      {socket_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}, {completion_fd_.get(), POLLIN, 0}};
-  const bool waits_for_stream = held_ != 0;
+  pollfd entries[3] = {{socket_.get(), POLLIN, 0},
+                       {wake_fd_.get(), POLLIN, 0},
+                       {queues_.completion_fd(), POLLIN, 0}};
+  const bool waits_for_stream = user_.waits_for_streams();
   lock.unlock();
   if (waits_for_stream) {
     ::ppoll(entries, 3, &kStreamCheckInterval, nullptr);
@@ -193,34 +190,35 @@ void Client::sleep_as_leader(Lock& lock, Deadline deadline) {
   if (entries[1].revents != 0) ::eventfd_read(wake_fd_.get(), &value);
   if (entries[2].revents != 0) {
     // The daemon's time is CLOCK_MONOTONIC, as Clock's is.
-    const std::chrono::nanoseconds rung(queue_.woken_at_ns());
+    const std::chrono::nanoseconds rung(queues_.queue().woken_at_ns());
     wait_policy_.woke(slept, rung, Clock::now().time_since_epoch());
-    empty_completion_fd();
+    queues_.empty_completion_fd();
   }
-  if (!dead_ && region_ != nullptr) queue_.set_client_waits(static_cast<bool>(epoll_fd_));
+  if (!dead_ && queues_.is_open()) queues_.queue().set_client_waits(poll_.is_open());
   if (entries[0].revents != 0) drain_control();
   drain_completions();
   // Even if nothing came, because another waiting thread has to become the leader now.
   changed_.notify_all();
 }
 
-std::uint32_t Client::next_request_id() noexcept {
+std::uint32_t Connection::next_request_id() noexcept {
   if (next_request_id_ == 0) next_request_id_ = 1;  // 0 marks events
   return next_request_id_++;
 }
 
-Result<ipc::SocketStatus> Client::send(ipc::MessageType type, std::uint32_t request_id,
-                                       std::span<const std::byte> body, std::span<const int> fds) {
+Result<ipc::SocketStatus> Connection::send(ipc::MessageType type, std::uint32_t request_id,
+                                           std::span<const std::byte> body,
+                                           std::span<const int> fds) {
   ipc::MessageHeader header;
   header.type = static_cast<std::uint16_t>(type);
   header.request_id = request_id;
   return ipc::send_message(socket_.get(), header, body, fds);
 }
 
-Result<Client::RequestPtr> Client::begin_request(Lock& lock, ipc::MessageType type,
-                                                 std::span<const std::byte> body, Deadline deadline,
-                                                 std::function<void(ipc::Message&, bool)> on_reply,
-                                                 std::span<const int> fds) {
+Result<RequestPtr> Connection::begin_request(Lock& lock, ipc::MessageType type,
+                                             std::span<const std::byte> body, Deadline deadline,
+                                             std::function<void(ipc::Message&, bool)> on_reply,
+                                             std::span<const int> fds) {
   auto request = std::make_shared<PendingRequest>();
   request->type = type;
   request->on_reply = std::move(on_reply);
@@ -252,8 +250,8 @@ Result<Client::RequestPtr> Client::begin_request(Lock& lock, ipc::MessageType ty
   }
 }
 
-Result<void> Client::await_request(Lock& lock, const RequestPtr& request, Deadline deadline,
-                                   bool abandon) {
+Result<void> Connection::await_request(Lock& lock, const RequestPtr& request, Deadline deadline,
+                                       bool abandon) {
   wait_until(lock, deadline, [&] { return request->done || dead_; });
   if (!request->done) {
     if (dead_) return tl::unexpected(dead_reason_);
@@ -267,67 +265,43 @@ Result<void> Client::await_request(Lock& lock, const RequestPtr& request, Deadli
   return {};
 }
 
-void Client::send_and_forget(ipc::MessageType type, std::span<const std::byte> body) {
+void Connection::send_and_forget(ipc::MessageType type, std::span<const std::byte> body) {
   if (dead_) return;
   // With the number 0 it is not answered: an answer that nobody waits for would wake those who
   // poll.
   (void)send(type, 0, body);
 }
 
-void Client::forget_memory(std::uint32_t handle) {
-  ipc::FreeRequest body;
-  body.memory = handle;
-  send_and_forget(ipc::MessageType::kFree, ipc::bytes_of(body));
+Result<RequestPtr> Connection::request(Lock& lock, ipc::MessageType type,
+                                       std::span<const std::byte> body, Deadline deadline) {
+  auto request = begin_request(lock, type, body, deadline);
+  if (!request) return request;
+  if (auto done = await_request(lock, *request, deadline, true); !done) {
+    return tl::unexpected(done.error());
+  }
+  return request;
 }
 
-void Client::forget_mapping(std::shared_ptr<Mapping> mapping) {
-  const std::uint32_t handle = mapping->handle;
-  // Memory on a GPU must be closed here before the daemon frees it.
-  mapping.reset();
-  forget_memory(handle);
-}
-
-void Client::add_unreported() {
-  if (++unreported_ == 1 && notify_fd_) ::eventfd_write(notify_fd_.get(), 1);
-}
-
-void Client::remove_unreported() {
-  eventfd_t value;
-  if (--unreported_ == 0 && notify_fd_) ::eventfd_read(notify_fd_.get(), &value);
-}
-
-void Client::stop_awaiting(gw_work& work) noexcept {
-  if (!work.awaited) return;
-  work.awaited = false;
-  --awaited_;
-  choose_sources();
-}
-
-void Client::take_in() {
-  const Lock lock(mutex_);
-  look_for_poller();
-}
-
-void Client::look_for_poller() {
-  if (!epoll_fd_) return;
+void Connection::drain_for_poller() {
+  if (!poll_.is_open()) return;
   drain_control();
   drain_completions();
 }
 
-void Client::choose_sources() noexcept {
-  if (!epoll_fd_) return;
-  const auto see = [this](int fd, bool wanted, bool& sees) noexcept {
-    if (wanted == sees) return;
-    epoll_event event{};
-    event.events = wanted ? EPOLLIN : 0u;  // that the connection is broken it sees in any case
-    if (::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0) sees = wanted;
-  };
-  // If all unfinished ops are freed, their ends are nobody's. Without an unfinished op nothing
-  // comes, and the next one decides.
-  const bool all_freed = awaited_ == 0 && (!in_flight_.empty() || !sees_completions_);
-  see(completion_fd_.get(), !all_freed, sees_completions_);
-  // Of a client without groups there are answers to what it sent and did not wait for.
-  see(socket_.get(), !groups_.empty(), sees_messages_);
+std::chrono::nanoseconds Connection::begin_spin() noexcept {
+  const bool on_lane_core = queues_.is_open() && queues_.queue().lane_core() == ::sched_getcpu();
+  return wait_policy_.begin(on_lane_core);
+}
+
+bool Connection::send_command(const ipc::CommandEntry& command, double factor, bool more) {
+  if (dead_) return false;
+  // The queue has room for as many commands as there are slots. If it is full all the same, the
+  // daemon's index is wrong.
+  if (queues_.push(command, factor, more)) return true;
+  die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
+                                           "shared queue: the connection is closed",
+                                           path_));
+  return false;
 }
 
 }  // namespace gradwire::client
