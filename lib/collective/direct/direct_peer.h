@@ -1,28 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Another rank, for direct ops: what it says it has, what came from it before the op was posted
-/// here, and what must be sent to it. One lane owns it.
+/// Another rank, for direct ops: what it says it has, and what must be sent to it. One lane owns
+/// it.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "base/types.h"
-#include "collective/ops/chunk.h"
 
 namespace gradwire::collective {
-
-/// A contribution that came before its op was posted here.
-struct EarlyContribution {
-  std::uint64_t op_seq = 0;  ///< 0: the place is free
-  std::uint32_t chunk = 0;
-  std::uint32_t bytes = 0;
-  std::uint8_t step = 0;   ///< as wire::DataHeader's
-  std::uint8_t since = 0;  ///< likewise
-  OpCall call;
-  std::byte* payload = nullptr;  ///< of the place
-};
 
 struct DirectPeer {
   /// How many contributions to ops that are not posted there may be on their way.
@@ -35,12 +21,8 @@ struct DirectPeer {
   std::uint32_t ahead = 0;     ///< chunks sent of ops above `entered`
   std::uint64_t told = 0;      ///< up to which op it was told that this rank has entered
 
-  std::uint64_t given = 0;  ///< the last op of which anything goes there, if it has no members
-
   // What came from there.
-  std::array<EarlyContribution, kFloor> early{};
-  std::uint32_t early_bytes = 0;  ///< of each of these places
-  std::uint64_t newest = 0;       ///< number of a contribution or an inquiry
+  std::uint64_t newest = 0;  ///< number of a contribution or an inquiry
   TimeNs newest_at = 0;
   std::uint32_t vain_answers = 0;  ///< to inquiries, none of which said anything new
   TimeNs news_at = 0;  ///< polled: it acknowledged something new, or something new went there

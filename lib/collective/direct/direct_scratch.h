@@ -68,6 +68,7 @@ struct DirectOp {
 
   /// Whether nothing is left to do here, but to send.
   [[nodiscard]] bool done() const noexcept { return phase == Phase::kDone; }
+  [[nodiscard]] bool in_two_steps() const noexcept { return steps.to_owner && steps.from_owner; }
   [[nodiscard]] std::byte* part_of(std::uint16_t rank) const noexcept {
     if (gathered) return parts + gathered::distance(rank, route.rank, route.nranks) * stride;
     return parts + rank * stride;
@@ -131,6 +132,12 @@ class DirectScratch {
       return distance <= op.reach ? given(op, rank) : 0;
     }
     return op.steps.to_all || op.sums_ready ? given(op, rank) : given(op, rank) & kPartBits;
+  }
+  /// Whether nothing that this rank sends to the other says that it has entered the op, before the
+  /// other has sent all that it gives.
+  [[nodiscard]] bool says_nothing(const DirectOp& op, std::uint16_t rank) const noexcept {
+    if (op.gathered) return ready(op, rank) == 0;
+    return (op.in_two_steps() ? given(op, rank) & kPartBits : given(op, rank)) == 0;
   }
   /// What `rank` gave to the op and is here.
   [[nodiscard]] std::uint64_t& arrived(const DirectOp& op, std::uint16_t rank) noexcept {

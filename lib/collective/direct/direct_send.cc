@@ -118,7 +118,7 @@ void Direct::inquire(std::uint16_t rank, TimeNs now) noexcept {
 void Direct::on_silent(std::uint16_t rank, TimeNs now) noexcept {
   // One that owes nothing, and has only not acknowledged, may have left: its last receipts were
   // lost. If it died, its neighbors on the ring say so.
-  if (awaited(rank) || post_waits_) {
+  if (awaited(rank, ops_.posted()) || post_waits_) {
     links_.found_silent(rank);
   } else if (leaving_) {
     // All is done here: it is gone, or its neighbors miss it.
@@ -190,36 +190,6 @@ Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexce
   return Sent::kNothing;
 }
 
-Direct::Outgoing Direct::outgoing_of(const DirectOp& op, std::uint16_t rank,
-                                     std::uint32_t index) const noexcept {
-  Outgoing out;
-  if (op.gathered) {
-    const std::uint32_t distance = gathered::distance(config_.rank, rank, config_.nranks);
-    out.chunk = index;
-    out.size = message_chunk_bytes(op, distance, index);
-    out.step = static_cast<std::uint8_t>(std::bit_width(distance));
-    out.bytes = op.parts + std::size_t{index} * config_.payload_bytes;
-    return out;
-  }
-  std::uint32_t width = part_width(op.call.datatype());
-  if (op.steps.to_all) {
-    out.chunk = static_cast<std::uint32_t>(ops_.chunk_of(index));
-    out.bytes = op.part_of(config_.rank) + std::size_t{index} * config_.payload_bytes;
-    out.crc = &op.crcs[index];
-  } else if (index < direct::kOwnedMax) {
-    out.chunk = static_cast<std::uint32_t>(first_owned(op, rank) + index);
-    out.bytes = own_part(op, out.chunk);
-  } else {
-    out.chunk =
-        static_cast<std::uint32_t>(first_owned(op, config_.rank) + index - direct::kOwnedMax);
-    out.bytes = sum(op, out.chunk);
-    width = sum_width(op);
-    out.crc = &op.crcs[index - direct::kOwnedMax];
-  }
-  out.size = op.partition.elements(out.chunk) * width;
-  return out;
-}
-
 Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept {
   DirectPeer& peer = peers_[rank];
   const DirectOp* op = scratch_.first_to(rank, peer.received);
@@ -237,7 +207,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   if (mbuf == nullptr) return Sent::kBlocked;
 
   links_.end(rank).may_go_home(now);
-  const Outgoing outgoing = outgoing_of(*op, rank, index);
+  const DirectLayout::Outgoing outgoing = layout_.outgoing_of(*op, rank, index);
   const std::uint32_t chunk = outgoing.chunk;
   const std::uint32_t bytes = outgoing.size;
   std::memcpy(payload, outgoing.bytes, bytes);

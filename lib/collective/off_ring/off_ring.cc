@@ -60,7 +60,7 @@ void OffRing::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs
 void OffRing::probe_at_once(std::uint16_t rank) noexcept { links_.ask_at_once(rank); }
 
 void OffRing::refill() noexcept {
-  if (direct_) direct_->refill();
+  if (direct_) direct_->folds().refill();
 }
 
 bool OffRing::run(TimeNs now, Outbox& out) noexcept {
@@ -155,7 +155,7 @@ TimeNs OffRing::deadline(TimeNs now) const noexcept {
 void OffRing::fill(ShardStatus& status) const noexcept {
   if (transfers_ && live()) status.transfer = transfers_->oldest();
   if (!direct_) return;
-  status.scratch_bytes = direct_->scratch_bytes();
+  status.scratch_bytes = direct_->scratch().touched_bytes();
   if (const auto least = links_.least_heard(*direct_)) {
     status.least_heard_rank = *least;
     status.least_heard_ns = links_.quiet(*least);

@@ -64,7 +64,7 @@ class OffRing {
   }
   /// Whether no rank needs anything of this one any more.
   [[nodiscard]] bool idle() const noexcept {
-    return (!direct_ || direct_->idle()) && (!transfers_ || transfers_->idle());
+    return (!direct_ || direct_->scratch().empty()) && (!transfers_ || transfers_->idle());
   }
 
   // Packets.

@@ -10,7 +10,7 @@ using wire::Drop;
 using wire::PacketType;
 
 void OffRing::start(Op& op, TimeNs now) noexcept {
-  if (!direct_->folds_at_once()) ++op.loads_pending;
+  if (!direct_->folds().at_once()) ++op.loads_pending;
   note_progress(op, direct_->open(op, now), now);
 }
 
@@ -18,7 +18,7 @@ void OffRing::note_progress(Op& op, Direct::Progress progress, TimeNs now) noexc
   if (progress == Direct::Progress::kFailed) abort_for_fold(op.spec.op_seq, now);
   if (progress != Direct::Progress::kDone) return;
   if (op.arrivals_left > 0) --op.arrivals_left;
-  if (!direct_->folds_at_once()) --op.loads_pending;
+  if (!direct_->folds().at_once()) --op.loads_pending;
   count_done(op);
 }
 
@@ -47,7 +47,7 @@ void OffRing::count_done(const Op& op) noexcept {
 /// What came ahead of an op that is posted now, whatever its shape.
 void OffRing::apply_ahead(std::uint64_t op_seq, TimeNs now) noexcept {
   while (live()) {
-    const auto ahead = direct_->take_ahead(op_seq);
+    const auto ahead = direct_->early().take(op_seq);
     if (!ahead) return;
     const EarlyContribution& early = ahead->contribution;
     wire::DataHeader header = header_of(op_seq, early.call);
@@ -71,7 +71,7 @@ Drop OffRing::receive_direct(const wire::Packet& packet, bool ecn_ce, TimeNs now
   if (header.op_seq > ops_.posted() + OpTable::kDescriptorsKept && !told_) {
     drop = Drop::kOpAhead;
   } else if (!ops_.was_posted(header.op_seq)) {
-    drop = direct_->keep(packet, now);
+    drop = direct_->early().keep(packet);
     if (told_) told_->post(now);
   } else {
     drop = take_contribution(rank, header, packet.payload, packet.payload_crc, now);

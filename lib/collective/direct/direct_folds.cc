@@ -1,41 +1,44 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the backend does for ops off the ring: phases, and their entries.
+#include "collective/direct/direct_folds.h"
+
 #include <algorithm>
 
 #include "base/planted_bug.h"
 #include "base/profile.h"
-#include "collective/direct/direct.h"
 #include "collective/ops/op_memory.h"
 
 namespace gradwire::collective {
 
-Direct::Progress Direct::advance(const Op& op, TimeNs now) noexcept {
-  DirectOp* direct = scratch_.find(op.spec.op_seq);
-  if (direct == nullptr || direct->done()) return Progress::kNone;
-  if (direct->gathered) extend_reach(*direct, now);
-  while (may_begin(*direct)) {
-    const Given given = give_entries(op, *direct);
-    if (given == Given::kFailed) return Progress::kFailed;
-    if (given == Given::kSome || direct->in_backend > 0) return Progress::kNone;
-    end_phase(*direct, now);
-    if (!direct->done()) continue;
-    scratch_.release();
-    return Progress::kDone;
+DirectFolds::DirectFolds(const ShardConfig& config, const DirectLayout& layout,
+                         DirectScratch& scratch, const OpTable& ops, FoldQueue& folds)
+    : config_(config),
+      layout_(layout),
+      scratch_(scratch),
+      ops_(ops),
+      folds_(folds),
+      at_once_(folds.backend().runs_at_once()),
+      sources_(std::size_t{config.nranks} * (at_once_ ? 1 : kDirectFolds)) {
+  for (std::size_t at = 0; at < sources_.size(); at += config.nranks) {
+    free_.push_back(static_cast<std::uint16_t>(free_count_++));
   }
-  return Progress::kNone;
 }
 
-Direct::Progress Direct::on_folded(const FoldWork& work, const Op& op, TimeNs now) noexcept {
-  DirectOp* direct = scratch_.find(op.spec.op_seq);
-  require(direct != nullptr && direct->in_backend > 0 && in_backend_ > 0,
+void DirectFolds::on_done(const FoldWork& work, DirectOp& op) noexcept {
+  require(op.in_backend > 0 && in_backend_ > 0,
           "a direct op's memory stays as long as the backend has it");
-  --direct->in_backend;
+  --op.in_backend;
   --in_backend_;
   if (work.sources != 0) free_[free_count_++] = work.sources - 1;
-  return advance(op, now);
 }
 
-void Direct::refill() noexcept {
+bool DirectFolds::store(const Op& called, DirectOp& op, std::uint64_t chunk,
+                        const std::byte* bytes) noexcept {
+  // A store only reads it.
+  return give(store_entry(called, op.partition.span_of(chunk), const_cast<std::byte*>(bytes)), op,
+              0);
+}
+
+void DirectFolds::refill() noexcept {
   if (!has_more_) return;
   has_more_ = false;
   for (std::uint32_t i = 0; i < scratch_.size() && !has_more_; ++i) {
@@ -46,7 +49,7 @@ void Direct::refill() noexcept {
   }
 }
 
-bool Direct::may_begin(const DirectOp& op) const noexcept {
+bool DirectFolds::may_begin(const DirectOp& op) const noexcept {
   if (op.gathered && op.phase != DirectOp::Phase::kLoad) {
     return !op.done() && op.reach == config_.nranks;
   }
@@ -65,86 +68,34 @@ bool Direct::may_begin(const DirectOp& op) const noexcept {
   return false;
 }
 
-Direct::Chunks Direct::own_chunks(const DirectOp& op) const noexcept {
-  const auto owned = direct::owned_by(op.route, config_.rank, segments_of(op.partition));
-  return {op.partition.first_chunk(owned.first), op.partition.first_chunk(owned.end)};
-}
-
-Direct::Chunks Direct::chunks_of_phase(const DirectOp& op) const noexcept {
-  const Chunks all{0, op.partition.total_chunks()};
-  // It has neither inputs nor outputs.
-  if (config_.folds_only() && op.phase != DirectOp::Phase::kFold) return {};
-  if (op.gathered) {
-    // An all-gather's are processes' blocks.
-    const bool blocks = op.call.collective() == Collective::kAllGather;
-    switch (op.phase) {
-      case DirectOp::Phase::kLoad:
-        return blocks ? Chunks{0, config_.member_count} : all;
-      case DirectOp::Phase::kFold:
-        return op.call.collective() == Collective::kAllReduce ? all : Chunks{};
-      case DirectOp::Phase::kStore:
-        return blocks ? Chunks{0, config_.processes().count()} : Chunks{};
-      default:
-        return {};
-    }
-  }
-  switch (op.phase) {
-    case DirectOp::Phase::kLoad:
-      return op.steps.to_all || op.steps.to_owner ? all : own_chunks(op);
-    case DirectOp::Phase::kFold:
-      if (!op.to_fold) break;
-      return op.steps.to_all ? all : own_chunks(op);
-    case DirectOp::Phase::kStore:
-      // A fold has stored what it made.
-      if (!op.steps.from_owner || op.call.collective() == Collective::kBarrier) break;
-      if (!at_once_) return all;
-      if (op.steps.to_owner) break;
-      return own_chunks(op);
-    case DirectOp::Phase::kSums:
-    case DirectOp::Phase::kDone:
-      break;
-  }
-  return {};
-}
-
-void Direct::begin(DirectOp& op, DirectOp::Phase phase) noexcept {
+void DirectFolds::begin(DirectOp& op, DirectOp::Phase phase) const noexcept {
   op.phase = phase;
-  op.next_chunk = chunks_of_phase(op).first;
+  op.next_chunk = layout_.chunks_of_phase(op).first;
   op.next_element = 0;
 }
 
-void Direct::end_phase(DirectOp& op, TimeNs now) noexcept {
-  const bool folded = op.phase == DirectOp::Phase::kFold && op.to_fold;
-  const bool to_all =
-      op.phase == DirectOp::Phase::kLoad ? !op.steps.to_owner : folded && op.steps.from_owner;
-  if (to_all && !op.gathered) make_crcs(op);
-  if (op.phase == DirectOp::Phase::kLoad) start_parts(op, now);
-  if (folded) op.to_fold = false;
-  if (folded && op.steps.from_owner) send_sums(op, now);
-  begin(op, static_cast<DirectOp::Phase>(static_cast<std::uint8_t>(op.phase) + 1));
-}
-
 /// Of what goes to all.
-void Direct::make_crcs(DirectOp& op) const noexcept {
+void DirectFolds::make_crcs(DirectOp& op) const noexcept {
   const bool to_all = op.steps.to_all;
-  const auto [first, end] = to_all ? chunks_of_phase(op) : own_chunks(op);
-  const std::uint32_t width = to_all ? part_width(op.call.datatype()) : sum_width(op);
+  const auto [first, end] = to_all ? layout_.chunks_of_phase(op) : layout_.own_chunks(op);
+  const std::uint32_t width =
+      to_all ? layout_.part_width(op.call.datatype()) : layout_.sum_width(op);
   for (std::uint64_t chunk = first; chunk < end; ++chunk) {
-    if (!is_on_lane(chunk)) continue;
-    const std::byte* bytes = to_all ? where_loaded(op, chunk) : sum(op, chunk);
+    if (!layout_.is_on_lane(chunk)) continue;
+    const std::byte* bytes = to_all ? layout_.where_loaded(op, chunk) : layout_.sum(op, chunk);
     op.crcs[to_all ? ops_.index_of(chunk) : chunk - first] =
         wire::crc32c({bytes, op.partition.elements(chunk) * std::size_t{width}});
   }
 }
 
-Direct::Given Direct::give_entries(const Op& op, DirectOp& direct) noexcept {
-  const std::uint64_t end = chunks_of_phase(direct).end;
-  const Chunks own = own_chunks(direct);
+DirectFolds::Given DirectFolds::give_entries(const Op& op, DirectOp& direct) noexcept {
+  const std::uint64_t end = layout_.chunks_of_phase(direct).end;
+  const DirectLayout::Chunks own = layout_.own_chunks(direct);
   const bool skips_own = direct.phase == DirectOp::Phase::kStore && direct.steps.to_owner;
   while (direct.next_chunk < end) {
     const std::uint64_t chunk = direct.next_chunk;
     const bool skipped = skips_own && chunk >= own.first && chunk < own.end;
-    if (!direct.gathered && (!is_on_lane(chunk) || skipped)) {
+    if (!direct.gathered && (!layout_.is_on_lane(chunk) || skipped)) {
       ++direct.next_chunk;
       continue;
     }
@@ -153,7 +104,7 @@ Direct::Given Direct::give_entries(const Op& op, DirectOp& direct) noexcept {
       has_more_ = true;
       return Given::kSome;
     }
-    const ChunkSpan span = span_of(op, direct);
+    const ChunkSpan span = layout_.span_of(op, direct);
     if (!give_next(op, direct, span)) return Given::kFailed;
     if (direct.next_element < span.elements) continue;
     ++direct.next_chunk;
@@ -163,7 +114,7 @@ Direct::Given Direct::give_entries(const Op& op, DirectOp& direct) noexcept {
 }
 
 /// One entry of a chunk; next_element goes on by what it does.
-bool Direct::give_next(const Op& op, DirectOp& direct, const ChunkSpan& span) noexcept {
+bool DirectFolds::give_next(const Op& op, DirectOp& direct, const ChunkSpan& span) noexcept {
   if (direct.phase == DirectOp::Phase::kFold) {
     require(free_count_ > 0, "there are as many rows of sources as entries");
     const std::uint16_t row = free_[free_count_ - 1];
@@ -173,9 +124,9 @@ bool Direct::give_next(const Op& op, DirectOp& direct, const ChunkSpan& span) no
   }
   direct.next_element = span.elements;
   if (direct.phase == DirectOp::Phase::kStore) {
-    return give(store_entry(op, span, memory_of_chunk(op, direct)), direct, 0);
+    return give(store_entry(op, span, layout_.memory_of_chunk(op, direct)), direct, 0);
   }
-  std::byte* const to = memory_of_chunk(op, direct);
+  std::byte* const to = layout_.memory_of_chunk(op, direct);
   if (op.spec.collective == Collective::kBarrier) {
     *to = std::byte{0};
     return true;
@@ -183,26 +134,8 @@ bool Direct::give_next(const Op& op, DirectOp& direct, const ChunkSpan& span) no
   return give(load_entry(op, span, to), direct, 0);
 }
 
-ChunkSpan Direct::span_of(const Op& op, const DirectOp& direct) const noexcept {
-  if (!direct.gathered || op.spec.collective != Collective::kAllGather) {
-    return op.partition.span_of(direct.next_chunk);
-  }
-  const auto unit = static_cast<std::uint32_t>(direct.next_chunk);
-  const GroupProcesses processes = config_.processes();
-  const std::uint32_t first = processes.first_place(config_.rank);
-  return block_of(op, direct.phase == DirectOp::Phase::kLoad ? first + unit : unit);
-}
-
-std::byte* Direct::memory_of_chunk(const Op& op, const DirectOp& direct) const noexcept {
-  if (direct.gathered && op.spec.collective == Collective::kAllGather) {
-    return block_at(op, direct, span_of(op, direct).segment);
-  }
-  if (direct.phase == DirectOp::Phase::kStore) return sum(direct, direct.next_chunk);
-  return where_loaded(direct, direct.next_chunk);
-}
-
 /// @param sources  of a fold: its row, counted from 1.
-bool Direct::give(const reduce::Entry& entry, DirectOp& op, std::uint16_t sources) noexcept {
+bool DirectFolds::give(const reduce::Entry& entry, DirectOp& op, std::uint16_t sources) noexcept {
   if (at_once_) {
     const profile::Stage stage(profile::StageId::kReduce);
     return folds_.backend().run(entry);
@@ -218,21 +151,8 @@ bool Direct::give(const reduce::Entry& entry, DirectOp& op, std::uint16_t source
   return true;
 }
 
-std::byte* Direct::where_loaded(const DirectOp& op, std::uint64_t chunk) const noexcept {
-  if (op.gathered) return op.parts;
-  if (op.steps.to_all) {
-    const std::uint64_t index = ops_.index_of(chunk);
-    require(index * config_.payload_bytes +
-                    op.partition.elements(chunk) * part_width(op.call.datatype()) <=
-                op.stride,
-            "a rank's part fits its scratch memory");
-    return op.part_of(config_.rank) + index * config_.payload_bytes;
-  }
-  return op.steps.to_owner ? own_part(op, chunk) : sum(op, chunk);
-}
-
-reduce::Entry Direct::load_entry(const Op& op, const ChunkSpan& span,
-                                 std::byte* to) const noexcept {
+reduce::Entry DirectFolds::load_entry(const Op& op, const ChunkSpan& span,
+                                      std::byte* to) const noexcept {
   const ChunkMemory memory = memory_of(op.spec, span, config_.member_count, config_.processes());
   const bool reduced = reduces(op.spec.collective);
   reduce::Entry load;
@@ -251,8 +171,8 @@ reduce::Entry Direct::load_entry(const Op& op, const ChunkSpan& span,
   return load;
 }
 
-reduce::Entry Direct::store_entry(const Op& op, const ChunkSpan& span,
-                                  std::byte* from) const noexcept {
+reduce::Entry DirectFolds::store_entry(const Op& op, const ChunkSpan& span,
+                                       std::byte* from) const noexcept {
   const ChunkMemory memory = memory_of(op.spec, span, config_.member_count, config_.processes());
   reduce::Entry entry;
   entry.kind = reduce::Kind::kStore;
@@ -268,10 +188,10 @@ reduce::Entry Direct::store_entry(const Op& op, const ChunkSpan& span,
 
 /// What of a chunk starts at one rank. In an all-reduce the ring's segments say at which, however
 /// it is cut here.
-reduce::Entry Direct::fold_entry(const Op& op, DirectOp& direct, const ChunkSpan& span,
-                                 std::uint16_t row) noexcept {
+reduce::Entry DirectFolds::fold_entry(const Op& op, DirectOp& direct, const ChunkSpan& span,
+                                      std::uint16_t row) noexcept {
   const std::uint32_t width = element_bytes(op.spec.datatype);
-  const std::uint32_t wide = part_width(op.spec.datatype);
+  const std::uint32_t wide = layout_.part_width(op.spec.datatype);
   const bool to_all = direct.steps.to_all || direct.gathered;
   const bool by_segment = op.spec.collective == Collective::kAllReduce &&
                           (to_all || !planted(PlantedBug::kTwoStepInOwnersOrder));
@@ -291,11 +211,11 @@ reduce::Entry Direct::fold_entry(const Op& op, DirectOp& direct, const ChunkSpan
   if (planted(PlantedBug::kGatheredInOwnOrder) && direct.gathered) first = config_.rank;
   const std::byte** const sources = &sources_[std::size_t{row} * config_.nranks];
   const std::uint64_t place =
-      to_all ? ops_.index_of(chunk) * config_.payload_bytes : part_place(direct, chunk);
+      to_all ? ops_.index_of(chunk) * config_.payload_bytes : layout_.part_place(direct, chunk);
   for (std::uint32_t h = 0; h < config_.nranks; ++h) {
     const auto rank = static_cast<std::uint16_t>((first + h) % config_.nranks);
-    const std::byte* part =
-        rank == config_.rank && !to_all ? own_part(direct, chunk) : direct.part_of(rank) + place;
+    const std::byte* part = rank == config_.rank && !to_all ? layout_.own_part(direct, chunk)
+                                                            : direct.part_of(rank) + place;
     sources[h] = part + ahead * wide;
   }
   const ChunkMemory memory = memory_of(op.spec, span, config_.member_count, config_.processes());
@@ -310,7 +230,7 @@ reduce::Entry Direct::fold_entry(const Op& op, DirectOp& direct, const ChunkSpan
   entry.source_count = config_.nranks;
   entry.count = static_cast<std::uint32_t>(until - at);
   entry.divisor = config_.processes().count();
-  entry.packet = direct.steps.from_owner ? sum(direct, chunk) + ahead * width : nullptr;
+  entry.packet = direct.steps.from_owner ? layout_.sum(direct, chunk) + ahead * width : nullptr;
   entry.inputs = sources;
   entry.outputs = config_.folds_only() ? nullptr : memory.outputs;
   entry.output_shift_bytes = static_cast<std::int64_t>((memory.first_output + ahead) * width);
