@@ -27,6 +27,7 @@ CASES = {
     "2 ranks, all-gather": Case(BOTH, [Op(GATHER, {0: 2, 1: 1})]),
     "2 ranks of other depths": DEPTHS,
     "2 ranks of other depths, results from outputs": LATE,
+    "2 ranks of other depths, one place for ops": DEPTHS._replace(late=1, slots=1),
     "2 ranks, one of them leaves first": Case(BOTH, [Op(REDUCE, {0: 2, 1: 1})], leaves=True,
                                               encoded=False),
     "2 ranks, an all-reduce and an all-gather": Case(
@@ -34,6 +35,8 @@ CASES = {
     "2 ranks, two owners without members": LENT,
     "2 ranks, an owner without members, two ops": Case(
         BOTH, [Op(REDUCE, {2: 1}), Op(REDUCE, {2: 1})], {1: 1}),
+    "2 ranks, an owner without members, two ops, one place for them": Case(
+        BOTH, [Op(REDUCE, {2: 1}), Op(REDUCE, {2: 1})], slots=1),
     "3 ranks, one owner": Case(ALL, [Op(REDUCE, {0: 2})]),
     "3 ranks, two owners": Case(ALL, [Op(REDUCE, EACH)], late=0),
     "3 ranks, reduce-scatter": Case(ALL, [Op(SCATTER, EACH)], late=0),

@@ -26,9 +26,10 @@ REDUCE, SCATTER, GATHER = "all-reduce", "reduce-scatter", "all-gather"
 # ops that it posts before the first of them is done}; places: for parts, results: an owner's;
 # turns, window: what a node pulls at a time; late: packets that are late at a time; encoded:
 # results lie in scratch at every owner (else one that has members serves them from its output);
-# leaves: ranks leave at the end; begun: all have posted when it starts.
+# leaves: ranks leave at the end; begun: all have posted when it starts; slots: places for ops that
+# have entered on a node.
 Case = namedtuple("Case", "members ops depth places results turns window late encoded leaves "
-                  "begun", defaults=({}, 1, 1, 1, 1, 1, True, False, False))
+                  "begun slots", defaults=({}, 1, 1, 1, 1, 1, True, False, False, 9))
 # What is left out; see WRONG.
 Rules = namedtuple("Rules", "keeps_turn any_order keeps_window late_parts frees_first tells_once "
                    "never_posted until_pulled not_sticky leaves_early",
@@ -118,6 +119,11 @@ class Model:
             return False
         serves = self.of_owner.get((k, r), 0) & ~self.kept & ~self.scatter
         return not serves & ~s.have
+
+    def takes_slot(self, s, k, node):
+        """Whether an op that has entered there keeps its place."""
+        own = self.of_owner.get((k, node), 0)
+        return bool(own & ~s.have) or (node in self.members and not self.is_done(s, k, node))
 
     def is_freed(self, s, k, o, t):
         cells = self.of_tile[k, o, t]
@@ -213,7 +219,9 @@ class Model:
             mine = [k for k in range(len(self.case.ops)) if s.posted & self.post_bit[k, r]]
             k = len(mine)
             under_way = sum(not self.is_done(s, j, r) for j in mine)
-            if k < len(self.case.ops) and under_way < self.case.depth.get(r, k + 1):
+            slots = sum(self.takes_slot(s, j, r) for j in mine)
+            if k < len(self.case.ops) and slots < self.case.slots and (
+                    under_way < self.case.depth.get(r, k + 1)):
                 yield s._replace(posted=s.posted | self.post_bit[k, r])
 
     def offer(self, s):
@@ -235,7 +243,8 @@ class Model:
             else:
                 yield s._replace(call=s.call | pair)
         for (k, o, r), pair in self.pairs.items():
-            if s.call & pair and not self.entered(s, k, o):
+            taken = sum(self.entered(s, j, o) and self.takes_slot(s, j, o) for j in range(k))
+            if s.call & pair and not self.entered(s, k, o) and taken < self.case.slots:
                 yield s._replace(entered=s.entered | 1 << (k * 8 + o))
 
     def begin(self, s):
