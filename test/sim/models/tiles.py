@@ -13,7 +13,7 @@ import time
 from tiles_rules import GATHER, REDUCE, SCATTER, Case, Model, Op, Rules
 
 BOTH, ALL = (0, 1), (0, 1, 2)
-EACH, THREE = {0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}
+EACH = {0: 1, 1: 1}
 # Ranks 2 and 3 have no members. An owner has one place for parts and one for results.
 LENT = Case(BOTH, [Op(REDUCE, {2: 2, 3: 2})], late=0, begun=True)
 DEPTHS = Case(BOTH, [Op(REDUCE, {0: 2, 1: 1}), Op(REDUCE, EACH)], {1: 1}, late=0)
@@ -48,9 +48,13 @@ LONG = {
         BOTH, [Op(REDUCE, {0: 1, 2: 1}), Op(SCATTER, EACH)], {1: 1}, late=0),
     "2 ranks of other depths, two packets late": DEPTHS._replace(late=2),
     "2 ranks, larger windows": Case(BOTH, [Op(REDUCE, {0: 3, 1: 2})], window=3, places=2,
-                                    results=2),
-    "3 ranks, each an owner": Case(ALL, [Op(REDUCE, THREE)], late=0, begun=True),
-    "3 ranks, two owners, a packet late": Case(ALL, [Op(REDUCE, EACH)]),
+                                    results=2, late=0),
+    "2 ranks, larger windows, a packet late": Case(BOTH, [Op(REDUCE, {0: 2, 1: 1})], window=2,
+                                                   places=2, results=2),
+    "3 ranks, each an owner, all have posted": Case(ALL, [Op(REDUCE, {0: 1, 1: 1, 2: 1})],
+                                                    late=0, begun=True),
+    "3 ranks, reduce-scatter, a packet late": Case(ALL, [Op(SCATTER, EACH)]),
+    "3 ranks, all-gather, a packet late": Case(ALL, [Op(GATHER, EACH)]),
 }
 WRONG = {
     "a turn stays with an owner that has nothing ready": ("keeps_turn", LENT),
