@@ -7,7 +7,6 @@
 
 #include "base/planted_bug.h"
 #include "collective/bits.h"
-#include "collective/shapes/partition.h"
 
 namespace gradwire::collective {
 namespace {
@@ -24,25 +23,16 @@ Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBu
       buffers_(buffers),
       processes_(config.processes()),
       counters_(counters),
+      chunks_(config),
       outs_(config.pairs_max),
       ins_(config.pairs_max),
-      peers_(config.nranks),
+      under_way_(config, outs_, ins_, counters),
       early_(config.payload_bytes),
-      window_(config),
+      queues_(config, links, outs_, ins_),
+      pulls_(config, links, ins_, queues_, counters),
       pacer_(config.sender.rate_bps, config.sender.burst_bytes),
-      done_(std::size_t{config.pairs_max} * 2),
-      ready_(config.pairs_max),
-      here_(config.pairs_max),
-      queue_(std::size_t{config.pairs_max} * 2),
-      sending_(config.pairs_max),
-      watched_(std::size_t{config.pairs_max} * 2) {
+      here_(config.pairs_max) {
   links_.add(*this);
-  turns_.reserve(kTurns);
-}
-
-std::uint32_t Transfers::chunks_of(std::uint64_t bytes) const noexcept {
-  const std::uint64_t all = (bytes + config_.payload_bytes - 1) / config_.payload_bytes;
-  return static_cast<std::uint32_t>(chunks_on_lane(0, all, config_.lane, config_.lanes));
 }
 
 PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
@@ -55,7 +45,7 @@ PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
     return PostResult::kTooLarge;
   }
   // Each transfer under way will need a place for its end, beside those not taken yet.
-  if (done_.size() + unfinished_ >= std::size_t{config_.pairs_max} * 2) return PostResult::kFull;
+  if (!under_way_.has_room()) return PostResult::kFull;
   const std::uint16_t source = processes_.rank_of(spec.pair.source);
   const std::uint16_t destination = processes_.rank_of(spec.pair.destination);
   const bool sends = spec.end == TransferEnd::kSource;
@@ -71,14 +61,14 @@ PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, Time
   out->id = spec.id;
   out->from = spec.from;
   out->terms = spec.terms;
-  out->chunks = chunks_of(spec.terms.bytes);
+  out->chunks = chunks_.count(spec.terms.bytes);
   out->first = 0;
   out->wanted = 0;
   out->heard = out->offered = false;
   out->posted_there = false;
-  begin(outs_.index_of(*out) * 2, now);
+  begin(*out, now);
   if (out->chunks == 0 && config_.lane != 0) {
-    end(*out);
+    under_way_.end(*out);
     return PostResult::kOk;
   }
   out->active = true;
@@ -89,13 +79,13 @@ PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, Time
   if (out->chunks > 0 && out->chunks <= InPair::kAhead) {
     out->wanted = low_bits(out->chunks);
     out->offer_wanted = false;
-    queue_pieces(*out);
+    queues_.queue_pieces(*out);
   } else {
     out->offer_wanted = out->asks = true;
-    queue(*out);
+    queues_.queue(*out);
   }
   out->timer.tries = 0;
-  watch(*out, now + patience(to, 0));
+  queues_.watch(*out, now + queues_.patience(to, 0));
   return PostResult::kOk;
 }
 
@@ -108,17 +98,17 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
   in->id = spec.id;
   in->to = spec.to;
   in->terms = spec.terms;
-  in->chunks = chunks_of(spec.terms.bytes);
+  in->chunks = chunks_.count(spec.terms.bytes);
   in->first = in->next = 0;
   in->have = in->asked = in->to_pull = 0;
   in->timed = false;
-  begin(ins_.index_of(*in) * 2 + 1, now);
+  begin(*in, now);
   if (in->offered == in->sequence && !(in->offered_terms == in->terms)) {
     differ(*in, in->offered_terms);
     return PostResult::kOk;
   }
   if (in->chunks == 0 && config_.lane != 0) {
-    end(*in);
+    under_way_.end(*in);
     return PostResult::kOk;
   }
   in->active = true;
@@ -131,43 +121,6 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
     become_ready(*in, now);
   }
   return PostResult::kOk;
-}
-
-void Transfers::begin(std::uint32_t item, TimeNs now) noexcept {
-  const bool goes_out = item % 2 == 0;
-  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
-  order_of(item) = {now, 0, newest_, PairOrder::kNobody};
-  (newest_ == PairOrder::kNobody ? oldest_ : order_of(newest_).newer) = item;
-  newest_ = item;
-  Peer& peer = peers_[rank];
-  ++unfinished_;
-  const bool waited = peer.unfinished > 0 || rank == config_.rank;
-  if (!waited) links_.begin_wait(rank, *this, now);
-  ++peer.unfinished;
-  if (waited) return;
-  peer.pair = goes_out ? outs_[item / 2].pair : ins_[item / 2].pair;
-  peer.pair_goes_out = goes_out;
-}
-
-void Transfers::end(std::uint32_t item) noexcept {
-  const bool goes_out = item % 2 == 0;
-  const std::uint16_t rank = goes_out ? outs_[item / 2].rank : ins_[item / 2].rank;
-  const std::uint64_t id = goes_out ? outs_[item / 2].id : ins_[item / 2].id;
-  const PairOrder order = order_of(item);
-  (order.older == PairOrder::kNobody ? oldest_ : order_of(order.older).newer) = order.newer;
-  (order.newer == PairOrder::kNobody ? newest_ : order_of(order.newer).older) = order.older;
-  require(unfinished_ > 0 && peers_[rank].unfinished > 0, "a transfer that ends was begun");
-  --unfinished_;
-  --peers_[rank].unfinished;
-  ++counters_.transfer_ends_done;
-  require(done_.push(id), "there is room for the end of every transfer under way");
-}
-
-bool Transfers::pop_done(std::uint64_t& id) noexcept {
-  if (done_.empty()) return false;
-  id = done_.front();
-  done_.pop();
-  return true;
 }
 
 void Transfers::pair_up_here(const wire::ProcessPair& pair) noexcept {
@@ -190,8 +143,8 @@ bool Transfers::copy_here() noexcept {
     OutPair& out = *outs_.find(in.pair);
     worked = true;
     for (; in.first < in.chunks && left > 0; ++in.first) {
-      const std::uint64_t at = offset_of(in.first);
-      const std::uint32_t bytes = bytes_of(in.first, in.terms.bytes);
+      const std::uint64_t at = chunks_.offset_of(in.first);
+      const std::uint32_t bytes = chunks_.bytes_of(in.first, in.terms.bytes);
       // A client may change its splits after they were compared, so that they overlap.
       std::memmove(in.to + at, out.from + at, bytes);
       left -= std::min<std::uint64_t>(left, bytes);
@@ -199,16 +152,17 @@ bool Transfers::copy_here() noexcept {
     if (in.first < in.chunks) break;
     here_.pop();
     in.active = out.active = false;
-    end(in);
-    end(out);
+    under_way_.end(in);
+    under_way_.end(out);
   }
   return worked;
 }
 
 TransferWait Transfers::oldest() const noexcept {
   TransferWait wait;
-  wait.unfinished = unfinished_;
-  if (oldest_ == PairOrder::kNobody) return wait;
+  wait.unfinished = under_way_.count();
+  const std::uint32_t oldest = under_way_.oldest();
+  if (oldest == PairOrder::kNobody) return wait;
   const auto tell = [&](const auto& pair) {
     wait.rank = pair.rank;
     wait.pair = pair.pair;
@@ -217,14 +171,14 @@ TransferWait Transfers::oldest() const noexcept {
     wait.posted_at = pair.order.posted_at;
     wait.moved_at = pair.order.moved_at;
   };
-  if (oldest_ % 2 == 1) {
-    const InPair& in = ins_[oldest_ / 2];
+  if (oldest % 2 == 1) {
+    const InPair& in = ins_[oldest / 2];
     tell(in);
     wait.end = TransferEnd::kDestination;
     const OutPair* out = in.rank == config_.rank ? outs_.find(in.pair) : nullptr;
     wait.posted_there = out != nullptr ? out->sequence >= in.sequence : in.offered >= in.sequence;
   } else {
-    const OutPair& out = outs_[oldest_ / 2];
+    const OutPair& out = outs_[oldest / 2];
     tell(out);
     const InPair* in = out.rank == config_.rank ? ins_.find(out.pair) : nullptr;
     wait.posted_there = in != nullptr ? in->sequence >= out.sequence : out.posted_there;
@@ -242,13 +196,9 @@ void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexce
 }
 
 void Transfers::drop_all() noexcept {
-  // That pairs are in these lists stays said at each: nothing is to be queued or watched any more.
-  queue_.clear();
-  sending_.clear();
+  queues_.clear();
+  pulls_.drop_all();
   here_.clear();
-  ready_.clear();
-  turns_.clear();
-  watched_.clear();
 }
 
 }  // namespace gradwire::collective

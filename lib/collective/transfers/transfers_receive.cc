@@ -15,10 +15,17 @@ using wire::PacketType;
 
 namespace {
 
-/// A pull is for so many chunks at least, if they can be had, so that they are worth a packet.
-constexpr std::uint32_t kPullChunks = 8;
 /// Chunks that were pulled later and came: what came not is lost.
 constexpr std::uint32_t kOvertaken = 3;
+
+/// Whether the processes are of these ranks.
+bool is_of(const GroupProcesses& processes, const wire::ProcessPair& pair,
+           std::uint16_t source_rank, std::uint16_t destination_rank) noexcept {
+  const std::uint32_t count = processes.count();
+  return pair.source < count && pair.destination < count &&
+         processes.rank_of(pair.source) == source_rank &&
+         processes.rank_of(pair.destination) == destination_rank;
+}
 
 }  // namespace
 
@@ -39,17 +46,9 @@ Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noe
   }
 }
 
-bool Transfers::is_of(const wire::ProcessPair& pair, std::uint16_t source_rank,
-                      std::uint16_t destination_rank) const noexcept {
-  const std::uint32_t processes = processes_.count();
-  return pair.source < processes && pair.destination < processes &&
-         processes_.rank_of(pair.source) == source_rank &&
-         processes_.rank_of(pair.destination) == destination_rank;
-}
-
 Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
-  if (!is_of(packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
   InPair* in = ins_.enter(packet.offer.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   const Drop drop = hear_offer(*in, packet.offer, now);
@@ -57,7 +56,7 @@ Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   links_.was_asked(rank);
   in->pull_wanted = true;
   in->echo = static_cast<std::uint32_t>(packet.common.packet_number);
-  queue(*in);
+  queues_.queue(*in);
   return Drop::kNone;
 }
 
@@ -87,7 +86,7 @@ Drop Transfers::hear_offer(InPair& in, const wire::OfferHeader& offer, TimeNs no
 Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::OfferHeader& piece = packet.offer;
-  if (!is_of(piece.pair, rank, config_.rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, piece.pair, rank, config_.rank)) return Drop::kBadChunk;
   InPair* in = ins_.enter(piece.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   if (const Drop drop = hear_offer(*in, piece, now); drop != Drop::kNone) return drop;
@@ -101,20 +100,10 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
   if ((in->have & bit) != 0) return Drop::kDuplicate;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
 
-  if ((in->asked & bit) != 0) {
-    const bool timed = in->timed && piece.chunk == in->timed_chunk;
-    const TimeNs delay = timed ? std::max<TimeNs>(now - in->timed_at, 1) : 0;
-    if (timed) {
-      links_.sample(rank, delay);
-      in->timed = false;
-    }
-    in->asked &= ~bit;
-    in->to_pull &= ~bit;
-    window_.came(now, ecn_ce, delay);
-  }
+  if ((in->asked & bit) != 0) pulls_.came(*in, piece.chunk, ecn_ce, now);
   store(*in, piece.chunk, packet.payload, now);
   in->timer.tries = 0;
-  watch(*in, now + patience(rank, 0));
+  queues_.watch(*in, now + queues_.patience(rank, 0));
   if (in->first == in->chunks) {
     finish(*in, now);
     return Drop::kNone;
@@ -123,15 +112,15 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
   if (piece.chunk >= in->first + kOvertaken && now - in->pulled_again_at >= rtt) {
     const std::uint64_t overtaken =
         in->asked & ~in->to_pull & low_bits(piece.chunk - in->first - kOvertaken + 1);
-    if (overtaken != 0) pull_again(*in, overtaken, now);
+    if (overtaken != 0) pulls_.pull_again(*in, overtaken, now);
   }
-  pull_more(now);
+  pulls_.pull_more(now);
   return Drop::kNone;
 }
 
 void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
                       TimeNs now) noexcept {
-  std::memcpy(in.to + offset_of(chunk), payload.data(), payload.size());
+  std::memcpy(in.to + chunks_.offset_of(chunk), payload.data(), payload.size());
   ++counters_.pieces_received;
   counters_.piece_bytes_received += payload.size();
   in.order.moved_at = now;
@@ -175,89 +164,21 @@ void Transfers::become_ready(InPair& in, TimeNs now) noexcept {
     finish(in, now);
     return;
   }
-  if (!in.in_line) {
-    in.in_line = true;
-    require(ready_.push(ins_.index_of(in)), "a pair waits for its turn once");
-  }
-  give_turns(now);
-}
-
-void Transfers::give_turns(TimeNs now) noexcept {
-  while (turns_.size() < kTurns && !ready_.empty()) {
-    const std::uint32_t index = ready_.front();
-    ready_.pop();
-    InPair& in = ins_[index];
-    in.in_line = false;
-    // What went ahead may have been all of it.
-    if (!in.ready) continue;
-    in.admitted = true;
-    turns_.push_back(index);
-  }
-  pull_more(now);
-}
-
-void Transfers::pull_more(TimeNs now) noexcept {
-  bool pulled = false;
-  for (const std::uint32_t index : turns_) pulled |= pull_new(ins_[index], now);
-  // Somebody else is the first next time, so that a small window goes round.
-  if (pulled) std::rotate(turns_.begin(), turns_.begin() + 1, turns_.end());
-}
-
-bool Transfers::pull_new(InPair& in, TimeNs now) noexcept {
-  if (in.offered != in.sequence) return false;
-  const std::uint32_t end = in.first + std::min(in.chunks - in.first, 64u);
-  const std::uint64_t most = std::min<std::uint64_t>(end - in.next, window_.room());
-  if (most == 0) return false;
-  if (in.asked != 0 && most < std::min(kPullChunks, in.chunks - in.next)) return false;
-  if (in.asked == 0) in.waits_since = links_.polled();
-  std::uint64_t pulled = 0;
-  for (; in.next < end && pulled < most; ++in.next) {
-    const std::uint64_t bit = std::uint64_t{1} << (in.next - in.first);
-    if ((in.have & bit) != 0) continue;
-    if (!in.timed) {
-      in.timed = true;
-      in.timed_chunk = in.next;
-      in.timed_at = now;
-    }
-    in.asked |= bit;
-    in.to_pull |= bit;
-    ++pulled;
-  }
-  if (pulled == 0) return false;
-  window_.pulled(now, pulled);
-  watch(in, now + patience(in.rank, in.timer.tries));
-  queue(in);
-  return true;
-}
-
-void Transfers::pull_again(InPair& in, std::uint64_t chunks, TimeNs now) noexcept {
-  const auto count = static_cast<std::uint64_t>(std::popcount(chunks));
-  in.to_pull |= chunks;
-  in.timed = false;  // Nobody knows which pull brings it.
-  in.pulled_again_at = now;
-  counters_.pieces_pulled_again += count;
-  window_.lost(now, count);
-  queue(in);
+  pulls_.line_up(in, now);
 }
 
 void Transfers::finish(InPair& in, TimeNs now) noexcept {
-  window_.forget(static_cast<std::uint64_t>(std::popcount(in.asked)));
   in.active = in.ready = false;
-  in.asked = in.to_pull = 0;
-  in.timed = false;
-  if (in.admitted) {
-    in.admitted = false;
-    std::erase(turns_, ins_.index_of(in));
-  }
+  pulls_.finish(in);
   const bool owed = in.owed > in.confirmed;
   in.owed = in.sequence;
   if (!owed && in.owed > in.confirmed) ++owed_;
   in.pull_wanted = in.asks = true;
   in.timer.tries = 0;
-  watch(in, now + patience(in.rank, 0));
-  queue(in);
-  end(in);
-  give_turns(now);
+  queues_.watch(in, now + queues_.patience(in.rank, 0));
+  queues_.queue(in);
+  under_way_.end(in);
+  pulls_.give_turns(now);
 }
 
 void Transfers::finish(OutPair& out) noexcept {
@@ -266,14 +187,14 @@ void Transfers::finish(OutPair& out) noexcept {
   // The other end must know that this one does.
   out.offer_wanted = true;
   out.asks = false;
-  queue(out);
-  end(out);
+  queues_.queue(out);
+  under_way_.end(out);
 }
 
 Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::PullHeader& pull = packet.pull;
-  if (!is_of(pull.pair, config_.rank, rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, pull.pair, config_.rank, rank)) return Drop::kBadChunk;
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
   if (pull.echo != 0) {
@@ -283,7 +204,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   if (pull.asks) {
     links_.was_asked(rank);
     out->offer_wanted = true;
-    queue(*out);
+    queues_.queue(*out);
   }
   if (!out->active) return Drop::kNone;
   if (pull.sequence > out->sequence || (pull.sequence == out->sequence && pull.complete)) {
@@ -305,7 +226,7 @@ Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   out->first = pull.first;
   if (pull.wanted != 0) {
     out->heard = true;
-    queue_pieces(*out);
+    queues_.queue_pieces(*out);
   }
   return Drop::kNone;
 }

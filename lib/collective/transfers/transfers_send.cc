@@ -18,47 +18,25 @@ namespace {
 /// only takes longer to come, all of it would be sent many times and fill the port before it.
 constexpr std::uint32_t kTriesForAll = 4;
 
+/// Whether a question says that those before it were not answered.
+bool says_again(const PeerLinks& links, const LinkEnd& end, std::uint32_t tries,
+                TimeNs ping_interval_ns) noexcept {
+  if (!end.sources().known) return false;
+  // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
+  const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
+  return LinkEnd::asks_again(std::max(before, links.unanswered(end.rank()))) &&
+         links.quiet(end.rank()) >= ping_interval_ns;
+}
+
+wire::OfferHeader offer_of(const OutPair& pair) noexcept {
+  wire::OfferHeader offer;
+  offer.pair = pair.pair;
+  offer.sequence = pair.sequence;
+  offer.terms = pair.terms;
+  return offer;
+}
+
 }  // namespace
-
-/// For how long nothing new is heard of a pair until its packet is repeated.
-TimeNs Transfers::patience(std::uint16_t rank, std::uint32_t tries) const noexcept {
-  const ShardTimeouts& timeouts = config_.timeouts;
-  const TimeNs most = std::max(timeouts.ping_interval_ns,
-                               std::min(config_.sender.max_pto_ns, timeouts.silence_ns / 10));
-  return links_.repeated_after(rank, tries, most);
-}
-
-void Transfers::queue(OutPair& out) noexcept {
-  if (out.timer.queued) return;
-  out.timer.queued = true;
-  require(queue_.push(outs_.index_of(out) * 2), "a pair is queued once each way");
-}
-
-void Transfers::queue_pieces(OutPair& out) noexcept {
-  if (out.sending) return;
-  out.sending = true;
-  require(sending_.push(outs_.index_of(out)), "a pair is queued for its pieces once");
-}
-
-void Transfers::queue(InPair& in) noexcept {
-  if (in.timer.queued) return;
-  in.timer.queued = true;
-  require(queue_.push(ins_.index_of(in) * 2 + 1), "a pair is queued once each way");
-}
-
-void Transfers::watch(OutPair& out, TimeNs due) noexcept {
-  out.timer.due = due;
-  if (out.timer.watched) return watched_.may_be_due(due);
-  out.timer.watched = true;
-  watched_.add(outs_.index_of(out) * 2, due);
-}
-
-void Transfers::watch(InPair& in, TimeNs due) noexcept {
-  in.timer.due = due;
-  if (in.timer.watched) return watched_.may_be_due(due);
-  in.timer.watched = true;
-  watched_.add(ins_.index_of(in) * 2 + 1, due);
-}
 
 /// @return whether it is the source's turn: to offer.
 bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
@@ -67,8 +45,8 @@ bool Transfers::look_at(OutPair& out, TimeNs now) noexcept {
   links_.end(out.rank).repeats(out.timer.tries, config_.timeouts, now);
   out.offer_wanted = out.asks = true;
   ++out.timer.tries;
-  out.timer.due = now + patience(out.rank, out.timer.tries);
-  queue(out);
+  out.timer.due = now + queues_.patience(out.rank, out.timer.tries);
+  queues_.queue(out);
   return true;
 }
 
@@ -93,18 +71,18 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   }
   if (pulls && !planted(PlantedBug::kPulledOnce)) {
     const bool all = in.timer.tries % kTriesForAll == 0;
-    pull_again(in, all ? in.asked : in.asked & (~in.asked + 1), now);
+    pulls_.pull_again(in, all ? in.asked : in.asked & (~in.asked + 1), now);
   }
   in.pull_wanted = in.asks = true;
   ++in.timer.tries;
-  in.timer.due = now + patience(in.rank, in.timer.tries);
-  queue(in);
+  in.timer.due = now + queues_.patience(in.rank, in.timer.tries);
+  queues_.queue(in);
   return true;
 }
 
 void Transfers::look_at_watched(TimeNs now) noexcept {
   using Seen = Sweep<std::uint32_t>::Seen;
-  watched_.run(now, [&](std::uint32_t item) -> Seen {
+  queues_.watched().run(now, [&](std::uint32_t item) -> Seen {
     const bool comes = item % 2 == 1;
     PairTimer& timer = comes ? ins_[item / 2].timer : outs_[item / 2].timer;
     if (comes ? look_at(ins_[item / 2], now) : look_at(outs_[item / 2], now)) {
@@ -116,22 +94,22 @@ void Transfers::look_at_watched(TimeNs now) noexcept {
 }
 
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
-  const Peer& peer = peers_[rank];
   links_.end(rank).repeats(links_.unanswered(rank), config_.timeouts, now);
-  if (peer.pair_goes_out) {
-    OutPair& out = *outs_.find(peer.pair);
+  const std::uint32_t item = under_way_.asked_of(rank);
+  if (item % 2 == 0) {
+    OutPair& out = outs_[item / 2];
     out.offer_wanted = out.asks = true;
-    queue(out);
+    queues_.queue(out);
   } else {
-    InPair& in = *ins_.find(peer.pair);
+    InPair& in = ins_[item / 2];
     in.pull_wanted = in.asks = true;
-    queue(in);
+    queues_.queue(in);
   }
 }
 
 bool Transfers::run(TimeNs now, Outbox& out) noexcept {
   bool worked = !here_.empty() && copy_here();
-  if (now >= watched_.next_due()) {
+  if (now >= queues_.watched().next_due()) {
     look_at_watched(now);
     worked = true;
   }
@@ -144,34 +122,35 @@ bool Transfers::run(TimeNs now, Outbox& out) noexcept {
   };
   std::uint32_t sent = 0;
   while (sent < kTransferBurst && (send_one(!word_was_last_) || send_one(word_was_last_))) ++sent;
-  const bool waits = !queue_.empty() || (!sending_.empty() && now >= paced_until_);
+  const bool waits =
+      !queues_.words().empty() || (!queues_.sending().empty() && now >= paced_until_);
   blocked_rounds_ = sent == 0 && waits ? blocked_rounds_ + 1 : 0;
   return sent > 0 || worked;
 }
 
 bool Transfers::send_word(TimeNs now, Outbox& out) noexcept {
-  while (!queue_.empty()) {
-    const std::uint32_t item = queue_.front();
+  while (!queues_.words().empty()) {
+    const std::uint32_t item = queues_.words().front();
     const bool comes = item % 2 == 1;
     const Sent outcome = comes ? send(ins_[item / 2], now, out) : send(outs_[item / 2], now, out);
     if (outcome == Sent::kBlocked) return false;
-    queue_.pop();
+    queues_.words().pop();
     (comes ? ins_[item / 2].timer : outs_[item / 2].timer).queued = false;
-    if (comes && ins_[item / 2].pull_wanted) queue(ins_[item / 2]);
-    if (!comes && outs_[item / 2].offer_wanted) queue(outs_[item / 2]);
+    if (comes && ins_[item / 2].pull_wanted) queues_.queue(ins_[item / 2]);
+    if (!comes && outs_[item / 2].offer_wanted) queues_.queue(outs_[item / 2]);
     if (outcome == Sent::kYes) return true;
   }
   return false;
 }
 
 bool Transfers::send_next_piece(TimeNs now, Outbox& out) noexcept {
-  while (!sending_.empty()) {
-    OutPair& pair = outs_[sending_.front()];
+  while (!queues_.sending().empty()) {
+    OutPair& pair = outs_[queues_.sending().front()];
     const bool sends = pair.wanted != 0;
     if (sends && (now < paced_until_ || send_piece(pair, now, out) == Sent::kBlocked)) return false;
     if (pair.wanted == 0) {
       pair.sending = false;
-      sending_.pop();
+      queues_.sending().pop();
     }
     if (sends) return true;
   }
@@ -180,26 +159,9 @@ bool Transfers::send_next_piece(TimeNs now, Outbox& out) noexcept {
 
 TimeNs Transfers::deadline(TimeNs now) const noexcept {
   if (!here_.empty()) return now;
-  if (!queue_.empty()) return now;
-  const TimeNs due = watched_.next_due();
-  return sending_.empty() ? due : std::min(due, std::max(now, paced_until_));
-}
-
-bool Transfers::says_again(const LinkEnd& end, std::uint32_t tries,
-                           std::uint16_t rank) const noexcept {
-  if (!end.sources().known) return false;
-  // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
-  const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
-  return LinkEnd::asks_again(std::max(before, links_.unanswered(rank))) &&
-         links_.quiet(rank) >= config_.timeouts.ping_interval_ns;
-}
-
-wire::OfferHeader Transfers::offer_of(const OutPair& pair) noexcept {
-  wire::OfferHeader offer;
-  offer.pair = pair.pair;
-  offer.sequence = pair.sequence;
-  offer.terms = pair.terms;
-  return offer;
+  if (!queues_.words().empty()) return now;
+  const TimeNs due = queues_.watched().next_due();
+  return queues_.sending().empty() ? due : std::min(due, std::max(now, paced_until_));
 }
 
 Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept {
@@ -214,7 +176,8 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     const auto number = static_cast<std::uint32_t>(common.packet_number);
     wire::OfferHeader offer = offer_of(pair);
     offer.asks = pair.asks;
-    offer.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
+    offer.again =
+        pair.asks && says_again(links_, end, pair.timer.tries, config_.timeouts.ping_interval_ns);
     offer.done = !pair.active && pair.sequence != 0;
     if (!pair.offered) pair.first_offer = number;
     pair.offered = true;
@@ -241,7 +204,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
   wire::OfferHeader piece = offer_of(pair);
   piece.chunk = pair.first + index;
-  const std::uint32_t bytes = bytes_of(piece.chunk, pair.terms.bytes);
+  const std::uint32_t bytes = chunks_.bytes_of(piece.chunk, pair.terms.bytes);
   const auto wire_bytes =
       static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
   if (!pacer_.may_send(now, wire_bytes)) {
@@ -251,7 +214,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
-  std::memcpy(payload, pair.from + offset_of(piece.chunk), bytes);
+  std::memcpy(payload, pair.from + chunks_.offset_of(piece.chunk), bytes);
   std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
   mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
   mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
@@ -273,7 +236,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   if (planted(PlantedBug::kSendDoneWhenSent) && pair.wanted == 0 &&
       piece.chunk + 1 == pair.chunks) {
     pair.active = false;
-    this->end(pair);
+    under_way_.end(pair);
   }
   return Sent::kYes;
 }
@@ -293,7 +256,8 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
     pull.first = pair.first;
     pull.echo = pair.echo;
     pull.asks = pair.asks;
-    pull.again = pair.asks && says_again(end, pair.timer.tries, pair.rank);
+    pull.again =
+        pair.asks && says_again(links_, end, pair.timer.tries, config_.timeouts.ping_interval_ns);
     pull.complete = pair.complete();
     return wire::encode_pull(room, end.header(PacketType::kPull), pull);
   });
