@@ -79,7 +79,7 @@ SANS_IO_CALLS = re.compile(
 # Its account of cycles is seen by people only: no behaviour follows from it.
 SANS_IO_EXEMPT = ("lib/base/profile.h",)
 
-CUDA_HEADERS = re.compile(r"^(cuda|nvrtc|nccl|gdrapi|rte_gpudev_cuda)[\w./]*$|\.cuh$")
+CUDA_HEADERS = re.compile(r"^(cuda|nvrtc|nccl(?!_net/)|gdrapi|rte_gpudev_cuda)[\w./]*$|\.cuh$")
 CUDA_FOLDERS = ("lib/gpu/", "lib/reduce/cuda/", "drivers/gpu/cuda/", "test/gpu/", "test/ptx/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
@@ -208,6 +208,8 @@ SELF_TEST = [
     ("lib/reduce/gpu/x.cc", "#include <rte_gpudev.h>", True),
     ("lib/gpu/x.cc", "#include <cuda.h>", True),
     ("lib/client/x.cc", "#include <cuda.h>", False),
+    ("lib/client/x.cc", "#include <nccl.h>", False),
+    ("lib/nccl_net/x.cc", '#include "nccl_net/abi.h"', True),
     ("lib/client/x.cc", '#include "gpu/cuda_device.h"', True),
     ("lib/ipc/x.cc", '#include "gpu/cuda_device.h"', False),
     ("lib/reduce/gpu/x.cc", "#include <rte_mbuf.h>", False),
