@@ -18,6 +18,9 @@ namespace {
 
 /// News are waited for less long than requests, so that whoever waits for us does not fail first.
 constexpr std::uint64_t kNewsShare = 4;
+/// How long after a death somebody takes to abort a communicator whose connections do not come: a
+/// connect or accept of a peer that is gone may stay without an end.
+constexpr std::uint64_t kGiveUpNs = 2'000'000'000;
 constexpr unsigned kServiceTickUs = 200;
 constexpr unsigned kIdleRoundsMax = 32;
 constexpr unsigned kIdleUs = 50;
@@ -77,6 +80,10 @@ bool Communicator::stopped() const {
 bool Communicator::excused() const {
   const int killed = host_.exchange.killed();
   return host_.exchange.aborted_by(plan_.number) >= 0 || (killed >= 0 && takes_part(plan_, killed));
+}
+
+bool Communicator::given_up() const {
+  return excused() && now_ns() - host_.exchange.killed_since_ns() > kGiveUpNs;
 }
 
 template <class Work>
@@ -175,6 +182,7 @@ bool Communicator::try_connect(Opening& one) {
     one.has_handle = true;
   }
   void* comm = nullptr;
+  host_.library.say_attributes(context_);
   const int device = static_cast<int>(plan.key / 2 % static_cast<unsigned>(devices_));
   const nccl_net::Status status = host_.library.connect(context_, device, one.handle.data(), &comm);
   if (status != nccl_net::kSuccess) {
@@ -189,6 +197,7 @@ bool Communicator::try_connect(Opening& one) {
 bool Communicator::try_accept(Opening& one) {
   const ConnectionPlan& plan = one.endpoint->plan();
   void* comm = nullptr;
+  host_.library.say_attributes(context_);
   const nccl_net::Status status = host_.library.accept(one.listen_comm, &comm);
   if (status != nccl_net::kSuccess) {
     throw CallFailed(fmt::format("accept() gave {}: communicator {}, channel {}, rank {} to {}",
@@ -214,8 +223,8 @@ void Communicator::connect_all() {
         continue;
       }
       ++left;
+      if (given_up()) return failed_.store(true, std::memory_order_release);
       if (now_ns() - began < patience_ns()) continue;
-      if (excused()) return failed_.store(true, std::memory_order_release);
       const ConnectionPlan& plan = one->endpoint->plan();
       throw Failure(
           fmt::format("{} has given no connection for {:.1f} s: communicator {}, "
@@ -237,16 +246,15 @@ void Communicator::churn_until_done() {
 }
 
 void Communicator::drive() {
-  const std::uint64_t began = now_ns();
   std::uint64_t first = 0;
   for (unsigned idle = 0; !stopped();) {
     drive_round(idle);
     if (first == 0 && idle == 0) first = now_ns();
+    if (first != 0) seconds_ = static_cast<double>(now_ns() - first) / 1e9;
     const bool finished = std::all_of(openings_.begin(), openings_.end(),
                                       [](const auto& one) { return one->endpoint->finished(); });
     if (finished && all_open_.load(std::memory_order_acquire)) break;
   }
-  seconds_ = static_cast<double>(now_ns() - (first == 0 ? began : first)) / 1e9;
 }
 
 void Communicator::drive_round(unsigned& idle) {

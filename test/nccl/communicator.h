@@ -63,6 +63,7 @@ class Communicator {
   /// Whether the communicator is over before its time: aborted, or a rank is gone.
   [[nodiscard]] bool stopped() const;
   [[nodiscard]] bool excused() const;
+  [[nodiscard]] bool given_up() const;
   [[nodiscard]] std::uint64_t patience_ns() const;
 
   Host& host_;

@@ -62,8 +62,7 @@ void Driver::start(int rank) {
   for (const Process& other : processes_) {
     if (other.socket >= 0) close(other.socket);
   }
-  const int code =
-      run_rank(options_, plan_, rank, ends[1], shared_[static_cast<std::size_t>(rank)]);
+  const int code = run_rank(options_, rank, ends[1], shared_[static_cast<std::size_t>(rank)]);
   std::exit(code);
 }
 
@@ -114,16 +113,24 @@ void Driver::pass_on(const Word& word) {
 }
 
 void Driver::kill_rank(int rank) {
-  Process& process = processes_[static_cast<std::size_t>(rank)];
-  kill(process.pid, SIGKILL);
-  waitpid(process.pid, nullptr, 0);
-  process.ended = true;
-  killed_ = rank;
+  if (options_.kill_by.empty()) {
+    Process& process = processes_[static_cast<std::size_t>(rank)];
+    kill(process.pid, SIGKILL);
+    waitpid(process.pid, nullptr, 0);
+    process.ended = true;
+    killed_ = rank;
+  } else if (std::system(fmt::format("RANK={}; {}", rank, options_.kill_by).c_str()) != 0) {
+    failure_ = fmt::format("the command of --kill-by failed: {}", options_.kill_by);
+  }
   Word word;
   word.kind = Word::kKilled;
   word.from = rank;
   word.to = kToAll;
   pass_on(word);
+  // Its own communicators end, too, where the process lives on.
+  if (!options_.kill_by.empty()) {
+    send(processes_[static_cast<std::size_t>(rank)].socket, &word, sizeof(word), MSG_NOSIGNAL);
+  }
 }
 
 void Driver::look_for_ends() {

@@ -104,6 +104,8 @@ Library::Library(const std::string& name, int highest_version) : library_(open_l
   }
 }
 
+Library::~Library() { dlclose(library_); }
+
 const char* Library::net_name() const { return net12_ != nullptr ? net12_->name : net8_->name; }
 
 Status Library::init(void** context, std::uint64_t comm_id) {
@@ -145,6 +147,14 @@ Status Library::properties(int device, PropertiesV12* properties) {
   properties->parts.count = 1;
   properties->parts.devices[0] = device;
   return status;
+}
+
+Status Library::say_attributes(void* context) {
+  if (net12_ == nullptr || net12_->set_attributes == nullptr) return kSuccess;
+  Attributes attributes;
+  attributes.send = {1, 1, 1, 1};
+  attributes.recv = {1, 1, 1, 1};
+  return net12_->set_attributes(context, &attributes);
 }
 
 Status Library::listen(void* context, int device, void* handle, void** listen_comm) {

@@ -19,6 +19,10 @@ class Library {
  public:
   /// Throws a Failure that says what is missing.
   Library(const std::string& name, int highest_version);
+  /// Closes the library, as NCCL does since 2.22 when the last communicator ends.
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
 
   [[nodiscard]] int net_version() const { return net12_ != nullptr ? 12 : 8; }
   [[nodiscard]] const char* net_name() const;
@@ -30,6 +34,8 @@ class Library {
   nccl_net::Status finalize(void* context);
   nccl_net::Status devices(int* count);
   nccl_net::Status properties(int device, nccl_net::PropertiesV12* properties);
+  /// NCCL says so before it connects, and at the start of each op, if the plug-in listens.
+  nccl_net::Status say_attributes(void* context);
   nccl_net::Status listen(void* context, int device, void* handle, void** listen_comm);
   nccl_net::Status connect(void* context, int device, void* handle, void** send_comm);
   nccl_net::Status accept(void* listen_comm, void** recv_comm);

@@ -15,6 +15,8 @@ constexpr std::size_t kKib = 1024;
 /// What the slots of all processes may take together.
 constexpr std::size_t kMemoryBytesMax = 512 * kKib * kKib;
 constexpr std::uint64_t kStepsMax = 600;
+constexpr int kCommsOfRound = 16;
+constexpr int kConnectionsOfRound = 10'000;
 constexpr std::size_t kLargest[] = {16 * kKib, 128 * kKib, 512 * kKib, 1024 * kKib, 4096 * kKib};
 
 bool happens(const std::string& when, Draw& draw, unsigned one_in) {
@@ -129,6 +131,23 @@ Plan make_plan(const Options& options) {
     plan.killed_after = 0.05 * draw.whole(2, 12);
   }
   if (number > 0) draw_messages(plan, options, static_cast<std::size_t>(number), draw);
+  return plan;
+}
+
+Plan make_plan_of_round(const Options& options, int round) {
+  Options later = options;
+  if (round + 1 < options.rounds) later.kill = "never";
+  if (round == 0) return make_plan(later);
+  later.processes = make_plan(options).processes;
+  later.seed = mixed(options.seed, static_cast<std::uint64_t>(round));
+  Plan plan = make_plan(later);
+  for (CommPlan& comm : plan.comms) {
+    comm.number += round * kCommsOfRound;
+    for (ConnectionPlan& one : comm.connections) {
+      one.comm = comm.number;
+      one.number += round * kConnectionsOfRound;
+    }
+  }
   return plan;
 }
 

@@ -25,9 +25,11 @@ struct Options {
   int streams = 1;        ///< receives that are grouped
   bool collnet = false;
   bool collnet_only = false;
+  int rounds = 1;              ///< jobs one after the other; the library is closed between them
   bool check = true;           ///< fill and compare each byte; without it the player measures
   std::string abort = "draw";  ///< of a communicator in the middle: draw, never, always
   std::string kill = "never";  ///< of a process in the middle, likewise
+  std::string kill_by;         ///< a command that ends what the process stands on, instead of it
   long waits_max = -1;         ///< calls that may wait in the kernel; -1: not counted
   double patience_s = 20;      ///< how long a request, a connection or an error may take
   double limit_s = 120;        ///< for the run
@@ -83,6 +85,9 @@ struct Message {
 constexpr std::size_t kSlotMargin = 64;
 
 Plan make_plan(const Options& options);
+/// The plan of a later round, with the processes of the first one. Only in the last one somebody
+/// may be killed. Numbers of communicators and connections do not meet those of other rounds.
+Plan make_plan_of_round(const Options& options, int round);
 Message message(const ConnectionPlan& plan, std::size_t stream, std::uint64_t sequence);
 /// "3 processes, 2 communicators, ...".
 std::string describe(const Plan& plan);

@@ -37,6 +37,10 @@ void add_options(CLI::App& app, Options& options, std::uint64_t& seeds) {
   app.add_flag("!--measure", options.check, "leave bytes alone, and measure");
   app.add_option("--abort", options.abort, "a communicator in the middle: draw, always, never");
   app.add_option("--kill", options.kill, "a process in the middle: never, draw, always");
+  app.add_option("--kill-by", options.kill_by,
+                 "a command that ends the daemon of rank $RANK, instead of the rank itself");
+  app.add_option("--rounds", options.rounds, "jobs; the library is closed after each, 4 at most")
+      ->check(CLI::Range(1, 4));
   app.add_option("--waits-max", options.waits_max,
                  "calls of isend, irecv and test that may wait in the kernel; costs two system "
                  "calls each");
@@ -105,7 +109,7 @@ void print_again(int argc, char** argv, std::uint64_t seed) {
 
 /// @return whether it passed.
 bool play(const Options& options) {
-  const Plan plan = make_plan(options);
+  const Plan plan = make_plan_of_round(options, 0);
   Driver driver(options, plan);
   std::string failure = driver.run();
   const Figures figures = driver.figures();

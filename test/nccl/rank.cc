@@ -66,9 +66,7 @@ void add_up(const std::vector<std::unique_ptr<Communicator>>& comms, const Host&
     figures.later += comm->later();
     figures.seconds = std::max(figures.seconds, comm->seconds());
   }
-  figures.all_reduces = host.all_reduces.load();
-  figures.cpu_seconds = cpu_seconds();
-  add_recorded(figures);
+  figures.all_reduces += host.all_reduces.load();
 }
 
 /// When this rank is to say that it may be killed; never, if it is another that is killed.
@@ -81,9 +79,6 @@ std::uint64_t killed_at(const Plan& plan, int rank) {
 
 void play(const Options& options, const Plan& plan, int rank, Exchange& exchange,
           Figures& figures) {
-  enter_place(options, rank);
-  set_log_verbosity(options.verbosity, rank);
-  if (options.waits_max >= 0) count_waits();
   Library library(options.plugin, options.highest_version);
   Host host{options, plan, rank, library, exchange};
   std::vector<std::unique_ptr<Communicator>> comms;
@@ -107,11 +102,19 @@ void play(const Options& options, const Plan& plan, int rank, Exchange& exchange
 
 }  // namespace
 
-int run_rank(const Options& options, const Plan& plan, int rank, int socket, Figures& figures) {
+int run_rank(const Options& options, int rank, int socket, Figures& figures) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Exchange exchange(socket, rank);
   try {
-    play(options, plan, rank, exchange, figures);
+    enter_place(options, rank);
+    set_log_verbosity(options.verbosity, rank);
+    if (options.waits_max >= 0) count_waits();
+    for (int round = 0; round < options.rounds; ++round) {
+      const Plan plan = make_plan_of_round(options, round);
+      play(options, plan, rank, exchange, figures);
+    }
+    figures.cpu_seconds = cpu_seconds();
+    add_recorded(figures);
   } catch (const std::exception& failure) {
     exchange.fail(failure.what());
     sleep(kFailedWaitS);  // the driver ends all ranks

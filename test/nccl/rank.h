@@ -12,6 +12,6 @@ namespace gradwire::nccl {
 /// @param socket   this rank's end of the socket pair with the driver.
 /// @param figures  in memory that the driver shares.
 /// @return the process's exit code. A failure is told to the driver, who ends the process.
-int run_rank(const Options& options, const Plan& plan, int rank, int socket, Figures& figures);
+int run_rank(const Options& options, int rank, int socket, Figures& figures);
 
 }  // namespace gradwire::nccl

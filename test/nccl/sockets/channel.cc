@@ -198,6 +198,7 @@ Part* Channel::match(Request** owner) {
 
 bool Channel::queue_pieces(Request& request, Part& part) {
   if (request.failure.load(std::memory_order_relaxed) != kSuccess) return true;
+  if (helpers_.empty()) return transfer_itself(request, part);
   const std::size_t connections = sockets_.size() - 1;
   const std::size_t most = piece_bytes(part.bytes, connections);
   while (part.queued < part.bytes) {
@@ -211,6 +212,23 @@ bool Channel::queue_pieces(Request& request, Part& part) {
     }
     part.queued += bytes;
     turn_ = (turn_ + 1) % connections;
+  }
+  return true;
+}
+
+bool Channel::transfer_itself(Request& request, Part& part) {
+  while (part.queued < part.bytes) {
+    char* at = part.data + part.queued;
+    const std::size_t bytes = part.bytes - part.queued;
+    const ssize_t moved = sends_ ? send(sockets_[0], at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                 : recv(sockets_[0], at, bytes, MSG_DONTWAIT);
+    if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (moved <= 0) {
+      gone_ = true;
+      request.failure.store(nccl_net::kRemoteError, std::memory_order_relaxed);
+      return true;
+    }
+    part.queued += static_cast<std::size_t>(moved);
   }
   return true;
 }

@@ -75,6 +75,8 @@ class Channel {
   Part* match(Request** owner);
   /// @return whether helpers know all of it.
   bool queue_pieces(Request& request, Part& part);
+  /// Without helpers: by the control connection. @return whether all of it is through.
+  bool transfer_itself(Request& request, Part& part);
   [[nodiscard]] bool complete(const Request& request) const;
   void finish(Request& request, int* sizes);
   void disturb();

@@ -36,7 +36,8 @@ Fault planted() {
 Settings read_settings() {
   Settings read;
   read.connections = number("GRADWIRE_SOCKETS_CONNECTIONS", 2, 8, 4);
-  read.threads = number("GRADWIRE_SOCKETS_THREADS", 1, read.connections, 2);
+  read.threads = number("GRADWIRE_SOCKETS_THREADS", 0, read.connections, 2);
+  if (read.threads == 0) read.connections = 0;
   read.receives = number("GRADWIRE_SOCKETS_RECEIVES", 1, kReceivesMax, 1);
   const char* address = std::getenv("GRADWIRE_SOCKETS_ADDRESS");
   if (address == nullptr || inet_pton(AF_INET, address, &read.address) != 1) {

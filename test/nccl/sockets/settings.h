@@ -3,7 +3,9 @@
 /// What the reference plug-in reads from its environment, once, when it is first initialised.
 ///
 ///     GRADWIRE_SOCKETS_CONNECTIONS  2 to 8 connections that carry data, for each channel: 4
-///     GRADWIRE_SOCKETS_THREADS      helper threads of each channel: 2
+///     GRADWIRE_SOCKETS_THREADS      helper threads of each channel: 2. 0: none, and one
+///     connection,
+///                                   which test() drives: what NCCL has on most NICs
 ///     GRADWIRE_SOCKETS_RECEIVES     receives of one irecv(), 1 to 8: 1
 ///     GRADWIRE_SOCKETS_ADDRESS      this rank's IPv4 address: 127.0.0.1
 ///     GRADWIRE_SOCKETS_FAULT        a planted fault, by the name that kFaultNames has: none
