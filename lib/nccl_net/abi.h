@@ -3,13 +3,14 @@
 /// What NCCL and a network plug-in of its agree on: two tables of functions that the plug-in
 /// exports as data, one for transfers between two ranks (net), one for all-reduces by the network
 /// (CollNet). Declared here in our words, so that nothing of NCCL's is needed to build. Facts are
-/// from NCCL's src/include/plugin/net/net_v8.h and net_v12.h, plugin/nccl_net.h and nccl_common.h,
-/// nccl_device/net_device.h and nccl.h.in, 2.20.5 to 2.30.7; test/nccl/README.md has what NCCL does
-/// with them. Layouts only: nothing here allocates or belongs to a thread.
+/// from NCCL's src/include/plugin/net/net_v7.h, net_v8.h and net_v12.h, plugin/nccl_net.h and
+/// nccl_common.h, nccl_device/net_device.h and nccl.h.in, 2.20.5 to 2.30.7; test/nccl/README.md has
+/// what NCCL does with them. Layouts only: nothing here allocates or belongs to a thread.
 ///
 /// NCCL looks for the newest version that it knows, and goes down from there: 2.20 to 2.23 know 8,
 /// 2.24 and 2.25 know 9, 2.26 and 2.27 know 10, 2.28 and 2.29 know 11, 2.30 knows 12. All of them
-/// take 8.
+/// take 8, and 7. CollNet of version 7 has no all-gather and no reduce-scatter: all of them go by
+/// net then. Of version 8 they are called, whether they are there or not.
 ///
 /// Enumerations cross as int: a value that we do not know must not be undefined behaviour.
 #pragma once
@@ -21,6 +22,7 @@ namespace gradwire::nccl_net {
 
 constexpr const char* kNetSymbolV8 = "ncclNetPlugin_v8";
 constexpr const char* kNetSymbolV12 = "ncclNetPlugin_v12";
+constexpr const char* kCollNetSymbolV7 = "ncclCollNetPlugin_v7";
 constexpr const char* kCollNetSymbolV8 = "ncclCollNetPlugin_v8";
 constexpr const char* kCollNetSymbolV12 = "ncclCollNetPlugin_v12";
 
@@ -100,6 +102,42 @@ struct DeviceHandle {
   void* handle = nullptr;
   std::size_t bytes = 0;
   int needs_proxy = 0;
+};
+
+// ---- Version 7, of CollNet alone ----
+
+struct PropertiesV7 {
+  char* name = nullptr;
+  char* pci_path = nullptr;
+  std::uint64_t guid = 0;
+  int pointers = 0;
+  int speed_mbps = 0;
+  int port = 0;
+  float latency_us = 0;
+  int comms_max = 0;
+  int receives_max = 0;
+  int device_type = kDeviceTypeHost;
+  int device_version = kDeviceVersionNone;
+};
+
+struct CollNetV7 {
+  const char* name;
+  Status (*init)(Logger logger);
+  Status (*devices)(int* count);
+  Status (*get_properties)(int device, PropertiesV7* properties);
+  Status (*listen)(int device, void* handle, void** listen_comm);
+  Status (*connect)(void* handles[], int nranks, int rank, void* listen_comm, void** coll_comm);
+  Status (*reduce_support)(DataType datatype, RedOp redop, int* supported);
+  Status (*reg_mr)(void* coll_comm, void* data, int bytes, int pointer, void** mr);
+  Status (*reg_mr_dmabuf)(void* coll_comm, void* data, std::size_t bytes, int pointer,
+                          std::uint64_t offset, int fd, void** mr);
+  Status (*dereg_mr)(void* coll_comm, void* mr);
+  Status (*iallreduce)(void* coll_comm, void* input, void* output, int count, DataType datatype,
+                       RedOp redop, void* input_mr, void* output_mr, void** request);
+  Status (*iflush)(void* coll_comm, void* data, int bytes, void* mr, void** request);
+  Status (*test)(void* request, int* done, int* bytes);
+  Status (*close_coll)(void* coll_comm);
+  Status (*close_listen)(void* listen_comm);
 };
 
 // ---- Version 8 ----
@@ -281,7 +319,7 @@ struct CollNetV12 {
   Status (*iallreduce)(void* coll_comm, void* input, void* output, std::size_t count,
                        DataType datatype, RedOp redop, void* input_mr, void* output_mr,
                        void** request);
-  /// Null: NCCL gathers by net. The tables of version 8 cannot say so since NCCL 2.24.
+  /// Null: NCCL gathers by net.
   Status (*iallgather)(void* coll_comm, void* input, int parts, PartV12* outputs,
                        std::size_t bytes_per_rank, std::size_t window_offset,
                        std::size_t window_bytes, void* input_mr, void** request);
@@ -297,6 +335,8 @@ struct CollNetV12 {
   Status (*finalize)(void* context);
 };
 
+static_assert(sizeof(PropertiesV7) == 56 && offsetof(PropertiesV7, latency_us) == 36);
+static_assert(sizeof(CollNetV7) == 15 * sizeof(void*));
 static_assert(sizeof(PropertiesV8) == 64 && offsetof(PropertiesV8, device_version) == 56);
 static_assert(sizeof(PropertiesV12) == 128 && offsetof(PropertiesV12, message_bytes) == 104);
 static_assert(sizeof(NetV8) == 19 * sizeof(void*) && sizeof(NetV12) == 22 * sizeof(void*));

@@ -48,14 +48,14 @@ void* open_library(const std::string& name) {
   return opened;
 }
 
-/// The newest table that NCCL of `highest` takes. 8 and 12 are known here.
+/// The newest table that NCCL of `highest` takes. 7, 8 and 12 are known here.
 int newest(void* library, const char* symbol, int highest) {
-  for (int version = highest; version >= 8; --version) {
+  for (int version = highest; version >= 7; --version) {
     const std::string name = fmt::format("{}_v{}", symbol, version);
     if (dlsym(library, name.c_str()) == nullptr) continue;
-    if (version == 8 || version == 12) return version;
+    if (version == 7 || version == 8 || version == 12) return version;
     throw Failure(
-        fmt::format("the plug-in has {}, which NCCL takes before version 8 and the player "
+        fmt::format("the plug-in has {}, which NCCL takes before older ones and the player "
                     "does not know",
                     name));
   }
@@ -72,6 +72,37 @@ void need_functions(const void* table, std::size_t bytes, std::size_t optional, 
   }
 }
 
+// What NCCL makes of a CollNet of version 7. One library at a time is open, as in NCCL.
+CollNetV7* g_coll7 = nullptr;
+CollNetV8 g_coll7_as_8;
+
+Status reg_mr_by_7(void* comm, void* data, std::size_t bytes, int pointer, void** mr) {
+  if (bytes >= std::size_t{1} << 31) return kInternalError;
+  return g_coll7->reg_mr(comm, data, static_cast<int>(bytes), pointer, mr);
+}
+
+CollNetV8* as_version_8(CollNetV7* old) {
+  g_coll7 = old;
+  g_coll7_as_8 = {old->name,
+                  old->init,
+                  old->devices,
+                  nullptr,
+                  old->listen,
+                  old->connect,
+                  old->reduce_support,
+                  reg_mr_by_7,
+                  old->reg_mr_dmabuf,
+                  old->dereg_mr,
+                  old->iallreduce,
+                  nullptr,
+                  nullptr,
+                  old->iflush,
+                  old->test,
+                  old->close_coll,
+                  old->close_listen};
+  return &g_coll7_as_8;
+}
+
 }  // namespace
 
 void set_log_verbosity(int verbosity, int rank) {
@@ -81,7 +112,7 @@ void set_log_verbosity(int verbosity, int rank) {
 
 Library::Library(const std::string& name, int highest_version) : library_(open_library(name)) {
   const int net = newest(library_, "ncclNetPlugin", highest_version);
-  if (net == 0) {
+  if (net < 8) {
     throw Failure(
         fmt::format("{} exports no ncclNetPlugin of version 8 or later: NCCL drops the "
                     "library, its CollNet included",
@@ -101,6 +132,10 @@ Library::Library(const std::string& name, int highest_version) : library_(open_l
   } else if (coll == 8) {
     coll8_ = static_cast<CollNetV8*>(dlsym(library_, kCollNetSymbolV8));
     need_functions(coll8_, sizeof(CollNetV8), 17, kCollNetSymbolV8);
+  } else if (coll == 7) {
+    auto* coll7 = static_cast<CollNetV7*>(dlsym(library_, kCollNetSymbolV7));
+    need_functions(coll7, sizeof(CollNetV7), 15, kCollNetSymbolV7);
+    coll8_ = as_version_8(coll7);
   }
 }
 

@@ -27,7 +27,6 @@ class Library {
   [[nodiscard]] int net_version() const { return net12_ != nullptr ? 12 : 8; }
   [[nodiscard]] const char* net_name() const;
   [[nodiscard]] bool has_collnet() const { return coll8_ != nullptr || coll12_ != nullptr; }
-  [[nodiscard]] int collnet_version() const { return coll12_ != nullptr ? 12 : 8; }
 
   // What each of them does is in nccl_net/abi.h. Each returns the plug-in's own status.
   nccl_net::Status init(void** context, std::uint64_t comm_id);
@@ -72,7 +71,7 @@ class Library {
   void* library_ = nullptr;
   nccl_net::NetV8* net8_ = nullptr;
   nccl_net::NetV12* net12_ = nullptr;
-  nccl_net::CollNetV8* coll8_ = nullptr;
+  nccl_net::CollNetV8* coll8_ = nullptr;  ///< of version 7: what NCCL makes of it
   nccl_net::CollNetV12* coll12_ = nullptr;
   std::mutex mutex_;
   int net8_users_ = 0;  ///< plug-ins of version 8 are initialised once

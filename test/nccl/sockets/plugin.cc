@@ -2,7 +2,8 @@
 /// @file
 /// A reference plug-in over kernel TCP sockets: it does what NCCL's own socket transport does with
 /// helper threads, and is the baseline that libnccl-net-gradwire.so is measured against. The player
-/// is tested with it. Here are the tables of versions 8 and 12; connect.h,
+/// is tested with it. Here are the tables: net of versions 8
+/// and 12, CollNet of 7 and 12, which leave out all-gather and reduce-scatter; connect.h,
 /// channel.h and collnet.h have the work.
 #include <cstring>
 #include <memory>
@@ -179,19 +180,13 @@ Status iallreduce(void* coll_comm, void* input, void* output, std::size_t count,
                   RedOp redop, void*, void*, void** request) {
   return static_cast<Star*>(coll_comm)->post({input, output, count, datatype, redop}, request);
 }
-Status iallreduce_v8(void* coll_comm, void* input, void* output, int count, DataType datatype,
+Status reg_mr_v7(void* coll_comm, void* data, int bytes, int pointer, void** mr) {
+  return reg_mr(coll_comm, data, static_cast<std::size_t>(bytes), pointer, mr);
+}
+Status iallreduce_v7(void* coll_comm, void* input, void* output, int count, DataType datatype,
                      RedOp redop, void* input_mr, void* output_mr, void** request) {
   return iallreduce(coll_comm, input, output, static_cast<std::size_t>(count), datatype, redop,
                     input_mr, output_mr, request);
-}
-Status no_gather(void*, void*, int, PartV8*, std::size_t, std::size_t, std::size_t, void*, void**) {
-  log_warning("sockets: CollNet has no all-gather; set NCCL_ALGO=allgather:ring");
-  return kInvalidUsage;
-}
-Status no_scatter(void*, int, PartV8*, void*, std::size_t, std::size_t, std::size_t, DataType,
-                  RedOp, void*, void**) {
-  log_warning("sockets: CollNet has no reduce-scatter; set NCCL_ALGO=reducescatter:ring");
-  return kInvalidUsage;
 }
 Status collnet_iflush(void*, void*, int, void*, void**) { return kInternalError; }
 Status collnet_test(void* request, int* done, int* bytes) {
@@ -252,13 +247,12 @@ EXPORTED gradwire::nccl_net::NetV12 ncclNetPlugin_v12 = {"Sockets",
                                                          ours::finalize,
                                                          nullptr};
 
-EXPORTED gradwire::nccl_net::CollNetV8 ncclCollNetPlugin_v8 = {
-    "Sockets",        ours::start,           ours::one_device,
-    ours::describe,   ours::listen_for_star, ours::join,
-    ours::supported,  ours::reg_mr,          ours::reg_mr_dmabuf,
-    ours::dereg_mr,   ours::iallreduce_v8,   ours::no_gather,
-    ours::no_scatter, ours::collnet_iflush,  ours::collnet_test,
-    ours::close_star, ours::close_listener};
+EXPORTED gradwire::nccl_net::CollNetV7 ncclCollNetPlugin_v7 = {
+    "Sockets",          ours::start,           ours::one_device,
+    ours::describe,     ours::listen_for_star, ours::join,
+    ours::supported,    ours::reg_mr_v7,       ours::reg_mr_dmabuf,
+    ours::dereg_mr,     ours::iallreduce_v7,   ours::collnet_iflush,
+    ours::collnet_test, ours::close_star,      ours::close_listener};
 
 EXPORTED gradwire::nccl_net::CollNetV12 ncclCollNetPlugin_v12 = {"Sockets",
                                                                  ours::start_collnet_v12,
