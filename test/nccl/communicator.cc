@@ -70,7 +70,7 @@ std::uint64_t Communicator::later() const {
 }
 
 std::uint64_t Communicator::patience_ns() const {
-  return static_cast<std::uint64_t>(host_.options.patience_s * 1e9);
+  return static_cast<std::uint64_t>(host_.options.setup_patience_s * 1e9);
 }
 
 bool Communicator::stopped() const {
@@ -229,7 +229,7 @@ void Communicator::connect_all() {
       throw Failure(
           fmt::format("{} has given no connection for {:.1f} s: communicator {}, "
                       "channel {}, rank {} to {}",
-                      sends ? "connect()" : "accept()", host_.options.patience_s, plan.comm,
+                      sends ? "connect()" : "accept()", host_.options.setup_patience_s, plan.comm,
                       plan.channel, plan.from, plan.to));
     }
   }

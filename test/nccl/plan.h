@@ -25,14 +25,15 @@ struct Options {
   int streams = 1;        ///< receives that are grouped
   bool collnet = false;
   bool collnet_only = false;
-  int rounds = 1;              ///< jobs one after the other; the library is closed between them
-  bool check = true;           ///< fill and compare each byte; without it the player measures
-  std::string abort = "draw";  ///< of a communicator in the middle: draw, never, always
-  std::string kill = "never";  ///< of a process in the middle, likewise
-  std::string kill_by;         ///< a command that ends what the process stands on, instead of it
-  long waits_max = -1;         ///< calls that may wait in the kernel; -1: not counted
-  double patience_s = 20;      ///< how long a request, a connection or an error may take
-  double limit_s = 120;        ///< for the run
+  int rounds = 1;                ///< jobs one after the other; the library is closed between them
+  bool check = true;             ///< fill and compare each byte; without it the player measures
+  std::string abort = "draw";    ///< of a communicator in the middle: draw, never, always
+  std::string kill = "never";    ///< of a process in the middle, likewise
+  std::string kill_by;           ///< a command that ends what the process stands on, instead of it
+  long waits_max = -1;           ///< calls that may wait in the kernel; -1: not counted
+  double patience_s = 20;        ///< how long a request may take
+  double setup_patience_s = 20;  ///< likewise a connection, and any single call
+  double limit_s = 120;          ///< for the run
   std::vector<std::string> environment;  ///< RANK:NAME=VALUE
   std::vector<std::string> namespaces;   ///< RANK:NAME, of the network
   int verbosity = 0;                     ///< 1: the plug-in's warnings; 2: its news as well

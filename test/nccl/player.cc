@@ -45,6 +45,8 @@ void add_options(CLI::App& app, Options& options, std::uint64_t& seeds) {
                  "calls of isend, irecv and test that may wait in the kernel; costs two system "
                  "calls each");
   app.add_option("--patience", options.patience_s, "seconds that a request may take");
+  app.add_option("--setup-patience", options.setup_patience_s,
+                 "seconds that a connection may take, and any call");
   app.add_option("--limit", options.limit_s, "seconds that a run may take");
   app.add_option("--environment", options.environment, "RANK:NAME=VALUE, as often as needed");
   app.add_option("--namespace", options.namespaces, "RANK:NAME of its network namespace");

@@ -85,7 +85,7 @@ void play(const Options& options, const Plan& plan, int rank, Exchange& exchange
   for (const CommPlan& comm : plan.comms) {
     if (takes_part(comm, rank)) comms.push_back(std::make_unique<Communicator>(host, comm));
   }
-  const std::uint64_t patience_ns = static_cast<std::uint64_t>(options.patience_s * 1e9);
+  const std::uint64_t patience_ns = static_cast<std::uint64_t>(options.setup_patience_s * 1e9);
   const std::uint64_t reached_at = killed_at(plan, rank);
   bool reached = false;
   while (!std::all_of(comms.begin(), comms.end(), [](const auto& comm) { return comm->ended(); })) {
