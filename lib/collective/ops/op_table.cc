@@ -21,6 +21,7 @@ OpTable::OpTable(std::uint32_t max_active_ops, std::uint32_t max_chunks, std::ui
     : max_chunks_(max_chunks),
       lane_(lane),
       lanes_(lanes),
+      inverse_(lanes == 1 ? 0 : ~std::uint64_t{0} / lanes + 1),
       slot_mask_(max_active_ops - 1),
       slots_(max_active_ops),
       descriptors_(kDescriptorsKept),

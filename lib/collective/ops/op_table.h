@@ -76,7 +76,7 @@ struct Op {
   /// The first member's part in a chunk, if it is folded: what a fold reads first.
   [[nodiscard]] const std::byte* own_part(const ChunkSpan& span) const noexcept {
     if (spec.inputs[0] == nullptr) return nullptr;
-    return spec.inputs[0] + span.first_element * element_bytes(spec.datatype);
+    return spec.inputs[0] + span.first_element * partition.element_bytes();
   }
   /// Whether nothing is left to be done here; the next rank may still have to post it.
   [[nodiscard]] bool worked_off() const noexcept {
@@ -126,7 +126,9 @@ class OpTable {
 
   /// Index of a chunk of this lane's among them: of its bits.
   [[nodiscard]] std::uint64_t index_of(std::uint64_t chunk) const noexcept {
-    return lanes_ == 1 ? chunk : chunk / lanes_;
+    // A product, since a division would cost more than the rest of what is done for a packet.
+    __extension__ using Product = unsigned __int128;
+    return inverse_ == 0 ? chunk : static_cast<std::uint64_t>(Product{chunk} * inverse_ >> 64);
   }
   [[nodiscard]] std::uint64_t chunk_of(std::uint64_t index) const noexcept {
     return index * lanes_ + lane_;
@@ -197,6 +199,8 @@ class OpTable {
   std::uint32_t max_chunks_;
   std::uint8_t lane_;
   std::uint8_t lanes_;
+  std::uint64_t
+      inverse_;  ///< 2^64 / lanes_, rounded up: exact for any chunk below 2^56; 0: one lane
   std::uint64_t slot_mask_;
   std::vector<Op> slots_;
   std::vector<OpDescriptor> descriptors_;

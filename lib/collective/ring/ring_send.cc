@@ -62,7 +62,7 @@ inline bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, st
   work.chunk.mbuf = mbuf;
   work.chunk.payload = payload;
   const ChunkSpan span = op.partition.span_of(chunk);
-  work.chunk.bytes = span.elements * element_bytes(op.spec.datatype);
+  work.chunk.bytes = span.elements * op.partition.element_bytes();
   work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
   work.chunk.call = op.call;
   to.promise();

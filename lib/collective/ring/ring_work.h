@@ -60,7 +60,7 @@ inline void Ring::queue_fold(const FoldWork& work, reduce::Kind kind, Op& op, co
   entry.finalize = finalize;
   entry.count = span.elements;
   entry.packet = work.chunk.payload;
-  entry.offset_bytes = span.first_element * element_bytes(op.spec.datatype);
+  entry.offset_bytes = span.first_element * op.partition.element_bytes();
   if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {
     point_to(op.spec, span, entry);
   }
@@ -86,7 +86,7 @@ inline bool Ring::apply_inline(Op& op, const Ends& ends, EarlyPacket& packet, Ar
   const Place& place = site.place;
   const bool reducing = arrival == Arrival::kReducing;
   const bool goes_on = reducing ? place.forwards_reduced : place.forwards_gather;
-  const std::uint32_t bytes = packet.header.count * element_bytes(packet.header.datatype);
+  const std::uint32_t bytes = packet.header.count * op.partition.element_bytes();
   if (folds_.full()) return false;
   if (op.record.first_chunk_at == 0) op.record.first_chunk_at = now;
 

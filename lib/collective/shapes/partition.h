@@ -19,6 +19,7 @@ struct ChunkSpan {
   std::uint64_t first_element = 0;
   std::uint32_t elements = 0;
   std::uint16_t segment = 0;
+  std::uint16_t unused = 0;  ///< so that it is copied in whole words
 };
 
 /// A segment and its chunks: [first_chunk, end_chunk) of the op's.
@@ -52,6 +53,7 @@ class Partition {
     return Partition(blocks * count, datatype, count, payload_bytes, Exact{});
   }
 
+  [[nodiscard]] std::uint32_t element_bytes() const noexcept { return element_bytes_; }
   [[nodiscard]] std::uint64_t total_chunks() const noexcept { return total_chunks_; }
   [[nodiscard]] std::uint64_t chunks_per_segment() const noexcept { return chunks_per_segment_; }
   [[nodiscard]] std::uint64_t segment_elements() const noexcept { return segment_elements_; }
@@ -105,7 +107,7 @@ class Partition {
   Partition(std::uint64_t count, DataType datatype, std::uint64_t segment_elements,
             std::uint32_t payload_bytes, Exact) noexcept
       : count_(count),
-        element_bytes_(element_bytes(datatype)),
+        element_bytes_(gradwire::element_bytes(datatype)),
         segment_elements_(segment_elements),
         chunk_elements_(payload_bytes / element_bytes_),
         chunks_per_segment_((segment_elements + chunk_elements_ - 1) / chunk_elements_) {
@@ -116,7 +118,7 @@ class Partition {
   }
   [[nodiscard]] static std::uint64_t rounded_share(std::uint64_t count, DataType datatype,
                                                    std::uint16_t nranks) noexcept {
-    const std::uint64_t per_line = 64 / element_bytes(datatype);
+    const std::uint64_t per_line = 64 / gradwire::element_bytes(datatype);
     const std::uint64_t even = count / nranks + (count % nranks != 0 ? 1 : 0);
     return (even + per_line - 1) / per_line * per_line;
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/ops/op_table.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <random>
+#include <vector>
 
 #include "support/seed.h"
 
@@ -89,4 +91,21 @@ TEST_CASE("ops that are skipped count as done, and wait for a slot behind one th
   CHECK(table.find(1'000'002) == nullptr);
   REQUIRE(table.skip_to(1'000'002));
   CHECK(table.posted() == 1'000'004);
+}
+
+TEST_CASE("a lane's chunks have indexes one after the other, whatever the number of lanes") {
+  for (unsigned lanes = 1; lanes <= 255; ++lanes) {
+    const auto lane = static_cast<std::uint8_t>((lanes - 1) / 2);
+    const OpTable table(1, 64, lane, static_cast<std::uint8_t>(lanes));
+    const std::uint64_t last = (0xffffffffull - lane) / lanes;
+    const std::vector<std::uint64_t> indexes = {0, 1, 2, 63, 12'345, last - 1, last};
+    for (const std::uint64_t index : indexes) {
+      const std::uint64_t chunk = index * lanes + lane;
+      REQUIRE(table.chunk_of(index) == chunk);
+      REQUIRE(table.index_of(chunk) == index);
+      for (const std::uint64_t other : {chunk - std::min<std::uint64_t>(chunk, 1), chunk + 1}) {
+        REQUIRE(table.index_of(other) == other / lanes);
+      }
+    }
+  }
 }
