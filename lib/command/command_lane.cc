@@ -5,21 +5,16 @@
 
 #include <algorithm>
 
-#include "base/planted_bug.h"
 #include "command/command_lane_state.h"
 
 namespace gradwire::command {
 
-namespace {
-
-std::uint64_t memory_key(std::uint32_t client_id, std::uint32_t memory) noexcept {
-  return static_cast<std::uint64_t>(client_id) << 32 | memory;
-}
-
-}  // namespace
-
 CommandLane::CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters)
-    : lanes_(lanes.begin(), lanes.end()), counters_(counters) {}
+    : lanes_(lanes.begin(), lanes.end()),
+      counters_(counters),
+      clients_(*this, steps_),
+      memories_(finished_, steps_),
+      answers_(counters, clients_, memories_, steps_) {}
 
 CommandLane::~CommandLane() = default;
 
@@ -29,24 +24,11 @@ void CommandLane::add_client(ClientPort* client) {
   for (std::uint32_t i = 0; i < kRecords; ++i) {
     added->free[i] = static_cast<std::uint16_t>(kRecords - 1 - i);
   }
-  const auto user = std::find_if(users_.begin(), users_.end(),
-                                 [&](const auto& each) { return each->id == client->user; });
-  if (user == users_.end()) {
-    users_.push_back(std::make_unique<User>());
-    users_.back()->id = client->user;
-    awake_users_.reserve(users_.size());
-    added->user = users_.back().get();
-  } else {
-    added->user = user->get();
-  }
-  added->user->awake.reserve(++added->user->clients);
-  client_index_[client->client_id] = added.get();
-  clients_.push_back(std::move(added));
-  wake(*clients_.back());
+  clients_.add(std::move(added));
 }
 
 ClientPort* CommandLane::remove_client(Request* request) {
-  Client* client = find_client(request->client_id);
+  Client* client = clients_.find(request->client_id);
   if (client == nullptr || client->removal != nullptr) {
     finished_.push_back(request);
     return nullptr;
@@ -57,25 +39,9 @@ ClientPort* CommandLane::remove_client(Request* request) {
   return port;
 }
 
-void CommandLane::add_memory(const MemoryRegion& region) {
-  auto memory = std::make_unique<Memory>();
-  memory->region = region;
-  memories_[memory_key(region.client_id, region.memory)] = std::move(memory);
-}
-
-void CommandLane::remove_memory(Request* request) {
-  Memory* memory = find_memory(request->client_id, request->memory);
-  if (memory == nullptr || memory->removal != nullptr) {
-    finished_.push_back(request);
-    return;
-  }
-  memory->removal = request;
-  release_if_done(*memory);
-}
-
 void CommandLane::add_event(std::uint32_t client_id, std::uint32_t handle,
                             reduce::ReadyEvent* event) {
-  if (Client* client = find_client(client_id)) client->events[handle] = event;
+  if (Client* client = clients_.find(client_id)) client->events[handle] = event;
 }
 
 bool CommandLane::waits_for_input() const noexcept {
@@ -97,7 +63,7 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->limits.lanes =
       static_cast<std::uint8_t>(std::min<std::size_t>(limits.lanes, lanes_.size()));
   for (const std::uint32_t client_id : member_clients) {
-    Client* const client = find_client(client_id);
+    Client* const client = clients_.find(client_id);
     group->members.push_back(client);
     if (client != nullptr) client->groups.push_back(group.get());
   }
@@ -154,13 +120,6 @@ MembersWait CommandLane::members_wait(std::uint64_t group_handle) const noexcept
   return {*least + 1, static_cast<std::uint16_t>(least - group.joined_seq.begin()), false, 0};
 }
 
-void CommandLane::release_if_done(Memory& memory) noexcept {
-  if (planted(PlantedBug::kLooksAtAllMemories)) steps_ += memories_.size();
-  if (memory.removal == nullptr || memory.uses != 0) return;
-  finished_.push_back(memory.removal);
-  memories_.erase(memory_key(memory.region.client_id, memory.region.memory));
-}
-
 void CommandLane::release_if_done(Group& group) noexcept {
   if (group.leave == nullptr || group.closed != group.all_lanes() || !group.ended) return;
   finished_.push_back(group.leave);
@@ -177,13 +136,7 @@ void CommandLane::release_if_done(Group& group) noexcept {
 void CommandLane::release_if_done(Client& client) noexcept {
   if (client.removal == nullptr || !client.groups.empty()) return;
   finished_.push_back(client.removal);
-  rest(client);
-  client_index_.erase(client.port->client_id);
-  User* const user = client.user;
-  std::erase_if(clients_, [&](const auto& each) { return each.get() == &client; });
-  if (--user->clients == 0) {
-    std::erase_if(users_, [&](const auto& each) { return each.get() == user; });
-  }
+  clients_.remove(client);
 }
 
 bool CommandLane::pop_finished(Request*& request) noexcept {
@@ -195,7 +148,7 @@ bool CommandLane::pop_finished(Request*& request) noexcept {
 
 bool CommandLane::pop_fault(std::uint32_t& client_id, AbortReason& why) noexcept {
   while (!faults_.empty()) {
-    const Client* client = find_client(faults_.front());
+    const Client* client = clients_.find(faults_.front());
     faults_.pop_front();
     if (client == nullptr) continue;  // it was removed meanwhile
     client_id = client->port->client_id;
@@ -219,53 +172,15 @@ bool CommandLane::pop_abort(std::uint64_t& group_handle, AbortReason& reason) no
 
 void CommandLane::set_sleeping(bool sleeping) noexcept {
   const int core = sleeping ? ::sched_getcpu() : -1;
-  for (auto& client : clients_) {
+  for (const auto& client : clients_.all()) {
     if (sleeping) client->port->queue.set_lane_core(core);
     client->port->queue.set_daemon_sleeps(sleeping);
   }
 }
 
-bool CommandLane::may_command(const Client& client) noexcept {
-  return client.removal == nullptr && !client.faulty && client.free_count != 0 &&
-         client.port->queue.has_command();
-}
-
 bool CommandLane::has_command() const noexcept {
-  return std::any_of(clients_.begin(), clients_.end(),
-                     [](const auto& client) noexcept { return may_command(*client); });
-}
-
-bool CommandLane::find_commands() noexcept {
-  if (awake_ == clients_.size()) return false;
-  bool found = false;
-  for (auto& client : clients_) {
-    if (client->awake || !may_command(*client)) continue;
-    wake(*client);
-    found = true;
-  }
-  return found;
-}
-
-void CommandLane::wake(Client& client) noexcept {
-  client.quiet_rounds = 0;
-  if (client.awake) return;
-  client.awake = true;
-  ++awake_;
-  User& user = *client.user;
-  if (user.awake.empty()) awake_users_.push_back(&user);
-  const auto place = std::lower_bound(
-      user.awake.begin(), user.awake.end(), client.port->client_id,
-      [](const Client* other, std::uint32_t id) noexcept { return other->port->client_id < id; });
-  user.awake.insert(place, &client);
-}
-
-void CommandLane::rest(Client& client) noexcept {
-  if (!client.awake) return;
-  client.awake = false;
-  --awake_;
-  User& user = *client.user;
-  std::erase(user.awake, &client);
-  if (user.awake.empty()) std::erase(awake_users_, &user);
+  return std::any_of(clients_.all().begin(), clients_.all().end(),
+                     [](const auto& client) noexcept { return ClientTurns::may_command(*client); });
 }
 
 void CommandLane::cut_off(Client& client, AbortCode code, const char* why) noexcept {
@@ -277,20 +192,9 @@ void CommandLane::cut_off(Client& client, AbortCode code, const char* why) noexc
   news_ = true;
 }
 
-CommandLane::Group* CommandLane::find_group(std::uint64_t handle) noexcept {
+Group* CommandLane::find_group(std::uint64_t handle) const noexcept {
   const auto found = group_index_.find(handle);
   return found == group_index_.end() ? nullptr : found->second;
-}
-
-CommandLane::Memory* CommandLane::find_memory(std::uint32_t client_id,
-                                              std::uint32_t memory) noexcept {
-  const auto found = memories_.find(memory_key(client_id, memory));
-  return found == memories_.end() ? nullptr : found->second.get();
-}
-
-CommandLane::Client* CommandLane::find_client(std::uint32_t client_id) noexcept {
-  const auto found = client_index_.find(client_id);
-  return found == client_index_.end() ? nullptr : found->second;
 }
 
 }  // namespace gradwire::command

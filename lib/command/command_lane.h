@@ -24,15 +24,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "command/client_turns.h"
+#include "command/command_answers.h"
 #include "command/command_check.h"
 #include "command/counters.h"
 #include "command/links.h"
+#include "command/memory_table.h"
 #include "command/messages.h"
 #include "command/transfer_calls.h"
 
 namespace gradwire::command {
 
-class CommandLane {
+struct Group;
+
+class CommandLane final : private ClientReader {
  public:
   /// How many commands a turn of one client takes.
   static constexpr std::uint32_t kCommandsPerTurn = 16;
@@ -49,15 +54,13 @@ class CommandLane {
   /// `lanes`: every lane of the daemon, including this one.
   CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
   ~CommandLane();
-  CommandLane(const CommandLane&) = delete;
-  CommandLane& operator=(const CommandLane&) = delete;
 
   // Requests of the control thread. Those with a Request keep it until pop_finished() returns it.
   void add_client(ClientPort* client);
   /// Stops reading its commands. @return the client; nullptr if unknown.
   ClientPort* remove_client(Request* request);
-  void add_memory(const MemoryRegion& region);
-  void remove_memory(Request* request);
+  void add_memory(const MemoryRegion& region) { memories_.add(region); }
+  void remove_memory(Request* request) { memories_.remove(request); }
   /// It stays until the client is removed.
   void add_event(std::uint32_t client_id, std::uint32_t handle, reduce::ReadyEvent* event);
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
@@ -105,28 +108,16 @@ class CommandLane {
   /// Checks every queue, also those of resting clients. A round checks only one of these, which
   /// would be too rare before and after a sleep, since rounds are then far apart.
   /// @return whether a resting client has a command.
-  bool find_commands() noexcept;
+  bool find_commands() noexcept { return clients_.wake_all_with_commands(); }
   /// Whether an op waits for an event, which cannot wake the lane.
   [[nodiscard]] bool waits_for_input() const noexcept;
-  [[nodiscard]] std::size_t client_count() const noexcept { return clients_.size(); }
+  [[nodiscard]] std::size_t client_count() const noexcept { return clients_.all().size(); }
 
  private:
-  struct User;
-  struct Client;
-  struct Memory;
-  struct Group;
-  struct Record;
-  struct OpSlot;
-
   void drop_hit_clients() noexcept;
-  [[nodiscard]] bool poll_users() noexcept;
-  [[nodiscard]] bool poll_user(User& user, std::uint64_t until) noexcept;
-  [[nodiscard]] bool poll_client(Client& client, std::uint64_t until) noexcept;
+  bool poll_client(Client& client, std::uint64_t until) noexcept override;
   bool hand_out_some() noexcept;
   bool end_some() noexcept;
-  [[nodiscard]] static bool may_command(const Client& client) noexcept;
-  void wake(Client& client) noexcept;
-  void rest(Client& client) noexcept;
   void cut_off(Client& client, AbortCode code, const char* why) noexcept;
   [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command,
                                   double factor) noexcept;
@@ -136,61 +127,32 @@ class CommandLane {
                        const TransferCommand& command) noexcept;
   void take_over_transfers(Group& group) noexcept;
   bool hand_out_transfers(Group& group) noexcept;
-  void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
-  void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
-  /// Pushes what waits for room, at most so many.
-  void drain_completions(Client& client, std::uint32_t most) noexcept;
-  void finish_op(Group& group, OpSlot& slot) noexcept;
   /// Answers at once what is little, and leaves the rest to rounds.
   void begin_end(Group& group) noexcept;
-  /// Answers some of what is unfinished. @return whether that was all.
-  [[nodiscard]] bool end_part(Group& group, std::uint64_t until) noexcept;
-  bool hand_out(Group& group) noexcept;
   /// Marks ops as ready whose inputs are all there.
   bool look_at_inputs(Group& group) noexcept;
-  [[nodiscard]] reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot,
-                                                      std::size_t& member) noexcept;
   void abort(Group& group, const AbortReason& reason) noexcept;
-  /// Of a group that a member has left: whether op `op_seq`, which `by` has called, can be done.
-  void check_called(Group& group, std::uint64_t op_seq, const char* by) noexcept;
-  /// Likewise of the transfers of a member.
-  void check_transfers(Group& group, std::size_t member) noexcept;
-  /// A command of a member that has left was still to be read.
-  void abort_for_unread(Group& group, std::size_t member) noexcept;
   // What a request waits for is looked at when it may have come, and never searched for.
-  void release_if_done(Memory& memory) noexcept;
   void release_if_done(Group& group) noexcept;
   void release_if_done(Client& client) noexcept;
-  [[nodiscard]] Group* find_group(std::uint64_t handle) noexcept;
-  [[nodiscard]] Memory* find_memory(std::uint32_t client_id, std::uint32_t memory) noexcept;
-  [[nodiscard]] Client* find_client(std::uint32_t client_id) noexcept;
+  [[nodiscard]] Group* find_group(std::uint64_t handle) const noexcept;
 
   std::vector<LaneRings> lanes_;
   CommandCounters& counters_;
-  /// After this many rounds without a command a client rests. A round checks the queue of only one
-  /// resting client, in turn, so its cost does not depend on their number.
-  static constexpr std::uint32_t kQuietRounds = 4096;
-
-  std::vector<std::unique_ptr<Client>> clients_;
-  std::unordered_map<std::uint32_t, Client*> client_index_;  // by id
-  std::vector<std::unique_ptr<User>> users_;                 // that have clients
-  std::vector<User*> awake_users_;                           // that have clients which are awake
-  std::size_t next_user_ = 0;                                // whose turn it is of those
-  std::size_t awake_ = 0;                                    // clients
-  std::size_t next_look_ = 0;                                // into clients_
+  std::uint64_t steps_ = 0;
+  std::deque<Request*> finished_;
+  ClientTurns clients_;
+  MemoryTable memories_;
+  Answers answers_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::unordered_map<std::uint64_t, Group*> group_index_;                // by handle
-  std::unordered_map<std::uint64_t, std::unique_ptr<Memory>> memories_;  // client and handle
+  std::unordered_map<std::uint64_t, Group*> group_index_;  // by handle
   std::vector<Group*> handing_;  // groups that may have ops not yet passed to every lane
   std::size_t next_handing_ = 0;
   std::vector<Group*> ending_;  // groups of which not every command is answered yet
   std::size_t next_ending_ = 0;
-  std::deque<Request*> finished_;
   std::vector<Request*> drains_;
   std::deque<std::uint32_t> faults_;  // clients that pop_fault() is to report
   std::deque<std::uint64_t> aborts_;  // groups that pop_abort() is to report
-  std::uint64_t unfinished_ = 0;      // commands of all clients
-  std::uint64_t steps_ = 0;
   bool draining_ = false;
   bool news_ = false;  // pop_fault() or pop_abort() has something to report
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// The command lane's state: clients, memories, groups, ops. Private to command_lane.cc and
-/// command_ops.cc; lane 0 owns all of it.
+/// The command lane's state: clients, groups, ops. Private to lib/command; lane 0 owns all of it.
 ///
 /// How a command becomes an op. A client's record holds an accepted command from the moment it is
 /// read until its completion is in the client's queue; there are kCompletionEntries records, which
@@ -15,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -37,14 +37,10 @@ struct CallerText {
 
 inline constexpr std::uint32_t kRecords = ipc::kCompletionEntries;
 
-struct CommandLane::Memory {
-  MemoryRegion region;
-  std::uint32_t uses = 0;  // by accepted commands; an in-place op counts twice
-  Request* removal = nullptr;
-};
+struct Group;
 
 /// An accepted command, or a refused one whose completion waits for room.
-struct CommandLane::Record {
+struct Record {
   std::uint64_t request_id = 0;
   std::uint64_t op_seq = 0;
   CommandRanges ranges;
@@ -59,14 +55,14 @@ struct CommandLane::Record {
 };
 
 /// The clients of one user.
-struct CommandLane::User {
+struct User {
   std::uint32_t id = 0;
   std::uint32_t clients = 0;
   std::vector<Client*> awake;  // by id
   std::size_t next = 0;        // whose turn it is of those
 };
 
-struct CommandLane::Client {
+struct Client {
   ClientPort* port = nullptr;
   User* user = nullptr;
   Request* removal = nullptr;
@@ -92,7 +88,7 @@ struct CommandLane::Client {
   std::uint32_t done_count = 0;
 };
 
-struct CommandLane::OpSlot {
+struct OpSlot {
   std::uint64_t op_seq = 0;  // 0 = free
   CollectiveCall call;       // the first member's, and every other's
   std::uint16_t joined = 0;
@@ -101,7 +97,7 @@ struct CommandLane::OpSlot {
   std::array<std::uint16_t, kMaxMembers> records{};
 };
 
-struct CommandLane::Group {
+struct Group {
   std::uint64_t handle = 0;
   std::vector<Client*> members;
   std::vector<std::uint64_t> joined_seq;  // by member: the last op that it called
@@ -147,5 +143,16 @@ struct CommandLane::Group {
     std::snprintf(reason_text, sizeof reason_text, "%s", describe(why).c_str());
   }
 };
+
+// Of a group that a member has left: why what was called can never be done. command_left.cc
+
+/// Of op `op_seq`, which `by` has called.
+[[nodiscard]] std::optional<AbortReason> never_called(const Group& group, std::uint64_t op_seq,
+                                                      const char* by) noexcept;
+/// Of the transfers of a member.
+[[nodiscard]] std::optional<AbortReason> never_transferred(const Group& group,
+                                                           std::size_t member) noexcept;
+/// Of a command of that member, which was still to be read.
+[[nodiscard]] AbortReason left_unread(const Group& group, std::size_t member) noexcept;
 
 }  // namespace gradwire::command

@@ -40,28 +40,32 @@ void CommandLane::member_left(std::uint64_t group_handle, std::uint32_t client_i
   }
   for (std::size_t other = 0; other < group->members.size() && !group->aborted; ++other) {
     CallerText by;
-    check_called(*group, group->joined_seq[other], by.of(group->place_of(other).process));
-    check_transfers(*group, other);
+    auto never =
+        never_called(*group, group->joined_seq[other], by.of(group->place_of(other).process));
+    if (!never) never = never_transferred(*group, other);
+    if (never) abort(*group, *never);
   }
 }
 
-void CommandLane::abort_for_unread(Group& group, std::size_t member) noexcept {
+AbortReason left_unread(const Group& group, std::size_t member) noexcept {
   AbortReason reason;
   reason.code = AbortCode::kPeerLeft;
   reason.culprit_rank = reason.reporter_rank = group.rank;
   format_detail(reason, "process {} left and had called more than had been read",
                 group.place_of(member).process);
-  abort(group, reason);
+  return reason;
 }
 
 void CommandLane::heard_posted(std::uint64_t group_handle, std::uint64_t op_seq) noexcept {
   Group* const group = find_group(group_handle);
   if (group == nullptr || group->left_count == 0) return;
-  check_called(*group, op_seq, "the next rank");
+  if (group->aborted) return;
+  if (const auto never = never_called(*group, op_seq, "the next rank")) abort(*group, *never);
 }
 
-void CommandLane::check_called(Group& group, std::uint64_t op_seq, const char* by) noexcept {
-  for (std::size_t gone = 0; gone < group.left.size() && !group.aborted; ++gone) {
+std::optional<AbortReason> never_called(const Group& group, std::uint64_t op_seq,
+                                        const char* by) noexcept {
+  for (std::size_t gone = 0; gone < group.left.size(); ++gone) {
     if (!group.left[gone] || op_seq <= group.joined_seq[gone]) continue;
     AbortReason reason;
     reason.code = AbortCode::kPeerLeft;
@@ -69,13 +73,14 @@ void CommandLane::check_called(Group& group, std::uint64_t op_seq, const char* b
     reason.op_seq = group.joined_seq[gone] + 1;
     format_detail(reason, "process {} left and had not called it, and {} has",
                   group.place_of(gone).process, by);
-    abort(group, reason);
+    return reason;
   }
+  return {};
 }
 
-void CommandLane::check_transfers(Group& group, std::size_t member) noexcept {
-  if (group.transfers == nullptr) return;
-  for (std::size_t gone = 0; gone < group.left.size() && !group.aborted; ++gone) {
+std::optional<AbortReason> never_transferred(const Group& group, std::size_t member) noexcept {
+  if (group.transfers == nullptr) return {};
+  for (std::size_t gone = 0; gone < group.left.size(); ++gone) {
     if (!group.left[gone] || !group.transfers->needs(static_cast<std::uint16_t>(member),
                                                      static_cast<std::uint16_t>(gone))) {
       continue;
@@ -85,8 +90,9 @@ void CommandLane::check_transfers(Group& group, std::size_t member) noexcept {
     reason.culprit_rank = reason.reporter_rank = group.rank;
     format_detail(reason, "process {} left, and process {} has a transfer with it unfinished",
                   group.place_of(gone).process, group.place_of(member).process);
-    abort(group, reason);
+    return reason;
   }
+  return {};
 }
 
 }  // namespace gradwire::command

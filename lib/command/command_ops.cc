@@ -16,20 +16,52 @@
 #include "ipc/bus_guard.h"
 
 namespace gradwire::command {
+namespace {
+
+/// Of the first member whose input is not there, else kReady. What has passed is not asked again:
+/// by then it may have been marked for a later op.
+reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot, std::size_t& member) noexcept {
+  for (member = 0; member < group.members.size(); ++member) {
+    Record& record = group.members[member]->records[slot.records[member]];
+    if (record.ready == nullptr) continue;
+    const auto state = record.ready->state();
+    if (state != reduce::ReadyEvent::State::kReady) return state;
+    record.ready = nullptr;
+  }
+  return reduce::ReadyEvent::State::kReady;
+}
+
+/// Passes ops that are ready to the lanes that have room.
+bool hand_out(Group& group, const std::vector<LaneRings>& lanes) noexcept {
+  if (group.handed_seq == group.ready_seq || group.aborted) return false;
+  bool worked = false;
+  bool all = true;
+  for (std::size_t lane = 0; lane < group.limits.lanes; ++lane) {
+    if (group.sent_seq[lane] == group.ready_seq) continue;
+    LaneOps ops{group.handle, group.ready_seq, group.specs.data()};
+    if (rte_ring_sp_enqueue_elem(lanes[lane].ops, &ops, sizeof ops) != 0) {
+      all = false;  // its ring is full: again in the next round
+      continue;
+    }
+    group.sent_seq[lane] = group.ready_seq;
+    if (lane != 0) lanes[lane].bell->ring();
+    worked = true;
+  }
+  if (all) group.handed_seq = group.ready_seq;
+  return worked;
+}
+
+}  // namespace
 
 bool CommandLane::poll() noexcept {
   bool worked = false;
   if (ipc::has_hits()) [[unlikely]]
     drop_hit_clients();
-  if (!clients_.empty()) {
-    if (++next_look_ >= clients_.size()) next_look_ = 0;
-    Client& client = *clients_[next_look_];
-    if (!client.awake && may_command(client)) wake(client);
-  }
-  if (!awake_users_.empty()) worked |= poll_users();
+  clients_.look_at_next();
+  worked |= clients_.run();
   if (!handing_.empty()) worked |= hand_out_some();
   if (!ending_.empty()) worked |= end_some();
-  if (!drains_.empty() && unfinished_ == 0) {
+  if (!drains_.empty() && answers_.unfinished() == 0) {
     finished_.insert(finished_.end(), drains_.begin(), drains_.end());
     drains_.clear();
   }
@@ -43,7 +75,7 @@ void CommandLane::drop_hit_clients() noexcept {
   const std::uint64_t until = steps_ + kCommandSteps;
   while (steps_ < until && ipc::take_hit(owner)) {
     ++steps_;
-    Client* const client = find_client(owner);
+    Client* const client = clients_.find(owner);
     if (client == nullptr || client->faulty) continue;
     constexpr const char* kWhat = "removed pages from the memory that it shares with the daemon";
     cut_off(*client, AbortCode::kClientDied, kWhat);
@@ -60,44 +92,8 @@ void CommandLane::drop_hit_clients() noexcept {
   }
 }
 
-/// Each user gets its share of the round's steps, in turn. Who found none left is first next time.
-bool CommandLane::poll_users() noexcept {
-  const std::uint64_t most = planted(PlantedBug::kReadsEveryClient) ? UINT32_MAX : kCommandSteps;
-  const std::uint64_t until = steps_ + most;
-  const std::size_t users = awake_users_.size();
-  const std::uint64_t share = std::max<std::uint64_t>(most / users, kCommandsPerTurn);
-  bool worked = false;
-  for (std::size_t left = users; left > 0 && steps_ < until; --left) {
-    if (next_user_ >= awake_users_.size()) next_user_ = 0;
-    if (awake_users_.empty()) break;
-    User* const user = awake_users_[next_user_];
-    worked |= poll_user(*user, std::min(until, steps_ + share));
-    // Its place is the next one's if all of its clients rest now.
-    if (next_user_ < awake_users_.size() && awake_users_[next_user_] == user) ++next_user_;
-  }
-  return worked;
-}
-
-bool CommandLane::poll_user(User& user, std::uint64_t until) noexcept {
-  bool worked = false;
-  for (std::size_t left = user.awake.size(); left > 0 && steps_ < until; --left) {
-    if (user.next >= user.awake.size()) user.next = 0;
-    Client& client = *user.awake[user.next];
-    ++steps_;
-    if (poll_client(client, until)) {
-      worked = true;
-      client.quiet_rounds = 0;
-    } else if (++client.quiet_rounds > kQuietRounds && !client.has_held && client.done_count == 0) {
-      rest(client);
-      continue;
-    }
-    ++user.next;
-  }
-  return worked;
-}
-
 bool CommandLane::poll_client(Client& client, std::uint64_t until) noexcept {
-  if (client.done_count != 0) drain_completions(client, kCommandsPerTurn);
+  if (client.done_count != 0) answers_.push_waiting(client, kCommandsPerTurn);
   if (client.removal != nullptr || client.faulty) return false;
   bool worked = false;
   for (std::uint32_t i = 0; i < kCommandsPerTurn && client.free_count != 0 && steps_ <= until;
@@ -142,7 +138,7 @@ bool CommandLane::hand_out_some() noexcept {
     Group& group = *handing_[next_handing_];
     ++steps_;
     if (group.ready_seq != group.called_seq) worked |= look_at_inputs(group);
-    worked |= hand_out(group);
+    worked |= hand_out(group, lanes_);
     worked |= hand_out_transfers(group);
     const bool has_transfers = group.transfers != nullptr && group.transfers->has_news();
     group.handing = !group.aborted && (group.handed_seq != group.called_seq || has_transfers);
@@ -172,8 +168,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     member = static_cast<std::size_t>(found - group->members.begin());
     if (found == group->members.end()) group = nullptr;
   }
-  Memory* input = find_memory(client.port->client_id, command.input_memory);
-  Memory* output = find_memory(client.port->client_id, command.output_memory);
+  Memory* input = memories_.find(client.port->client_id, command.input_memory);
+  Memory* output = memories_.find(client.port->client_id, command.output_memory);
   const auto event = client.events.find(command.ready_event);
   CommandRanges ranges;
   SplitsView splits;
@@ -189,7 +185,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   } else if (group->left[member]) {
     // It was called before the member left, and nobody waits for it.
     refuse_with(ErrorCode::kAborted, "the group was left before the op was finished");
-    abort_for_unread(*group, member);
+    abort(*group, left_unread(*group, member));
   } else if (group->leave != nullptr) {
     refuse_with(ErrorCode::kNotFound, "the group is being left: it takes no more commands");
   } else if (group->limits.folds_only) {
@@ -214,7 +210,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
                  : MemoryView{memory->region.base, memory->region.bytes};
     };
     if (command.flags == ipc::CommandEntry::kHasSplits) {
-      split_memory = find_memory(client.port->client_id, command.root);
+      split_memory = memories_.find(client.port->client_id, command.root);
       splits.memory = view(split_memory);
     }
     if (check_command(command, group->limits, group->place_of(member), view(input), view(output),
@@ -244,7 +240,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   record.input = record.output = record.splits = nullptr;
   record.ready = nullptr;
   if (refusal.code != ErrorCode::kOk) {
-    refuse(client, index, refusal);
+    answers_.refuse(client, index, refusal);
     return true;
   }
   if (command.ready_event != 0 && command.count != 0) record.ready = event->second;
@@ -260,11 +256,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     record.splits = split_memory;
     ++split_memory->uses;
   }
-  record.active = true;
-  record.active_index = static_cast<std::uint16_t>(client.active_count);
-  client.active_ranges[client.active_count] = ranges;
-  client.active[client.active_count++] = index;
-  ++unfinished_;
+  answers_.begin(client, index);
   if (transfers) {
     TransferCommand call{command.call(), ranges, splits.table};
     if (splits.table != nullptr) {
@@ -319,8 +311,9 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
   }
   if (group.left_count != 0) {
     CallerText by;
-    check_called(group, op_seq, by.of(group.place_of(member).process));
-    if (group.aborted) return;
+    if (const auto never = never_called(group, op_seq, by.of(group.place_of(member).process))) {
+      return abort(group, *never);
+    }
   }
   // Members call in order, so ops become complete in order.
   if (slot.joined != group.members.size()) return;
@@ -361,39 +354,6 @@ bool CommandLane::look_at_inputs(Group& group) noexcept {
                   member, group.rank);
     abort(group, reason);
   }
-  return worked;
-}
-
-/// Of the first member whose input is not there, else kReady. What has passed is not asked again:
-/// by then it may have been marked for a later op.
-reduce::ReadyEvent::State CommandLane::input_state(Group& group, OpSlot& slot,
-                                                   std::size_t& member) noexcept {
-  for (member = 0; member < group.members.size(); ++member) {
-    Record& record = group.members[member]->records[slot.records[member]];
-    if (record.ready == nullptr) continue;
-    const auto state = record.ready->state();
-    if (state != reduce::ReadyEvent::State::kReady) return state;
-    record.ready = nullptr;
-  }
-  return reduce::ReadyEvent::State::kReady;
-}
-
-bool CommandLane::hand_out(Group& group) noexcept {
-  if (group.handed_seq == group.ready_seq || group.aborted) return false;
-  bool worked = false;
-  bool all = true;
-  for (std::size_t lane = 0; lane < group.limits.lanes; ++lane) {
-    if (group.sent_seq[lane] == group.ready_seq) continue;
-    LaneOps ops{group.handle, group.ready_seq, group.specs.data()};
-    if (rte_ring_sp_enqueue_elem(lanes_[lane].ops, &ops, sizeof ops) != 0) {
-      all = false;  // its ring is full: again in the next round
-      continue;
-    }
-    group.sent_seq[lane] = group.ready_seq;
-    if (lane != 0) lanes_[lane].bell->ring();
-    worked = true;
-  }
-  if (all) group.handed_seq = group.ready_seq;
   return worked;
 }
 

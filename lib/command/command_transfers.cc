@@ -28,12 +28,14 @@ void CommandLane::begin_transfers(Client& client, Group& group, std::size_t memb
                     "there is no memory for the transfers of %u processes here with %u in all",
                     static_cast<unsigned>(group.members.size()),
                     static_cast<unsigned>(processes.count()));
-      refuse(client, record, refusal);
+      answers_.refuse(client, record, refusal);
       return;
     }
   }
   group.transfers->add(static_cast<std::uint16_t>(member), record, command);
-  if (group.left_count != 0) check_transfers(group, member);
+  if (group.left_count != 0 && !group.aborted) {
+    if (const auto never = never_transferred(group, member)) abort(group, *never);
+  }
   take_over_transfers(group);
 }
 
@@ -42,7 +44,7 @@ void CommandLane::take_over_transfers(Group& group) noexcept {
   TransferCalls::Over over;
   while (group.transfers->pop_over(over)) {
     count(counters_.ops[index_of(over.collective)]);
-    complete(*group.members[over.member], over.record, ErrorCode::kOk, "");
+    answers_.complete(*group.members[over.member], over.record, ErrorCode::kOk, "");
   }
   std::uint16_t wrong = 0;
   if (group.transfers->pop_wrong_splits(wrong)) {
