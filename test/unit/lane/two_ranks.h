@@ -46,6 +46,7 @@ struct TwoRanksOptions {
   /// Of the group. Those from 2 on are nowhere: it does not form, see add_client_and_group().
   std::uint16_t nranks = 2;
   std::uint64_t direct_bytes = 0;
+  std::uint32_t pairs_max = 0;
   /// For direct ops of a backend that does not work at once.
   std::function<std::shared_ptr<std::byte[]>(std::uint64_t bytes)> direct_memory;
   std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
@@ -297,7 +298,8 @@ class TwoRanks {
     config.batch_entries = options_.batch_entries;
     config.exchange_bytes = options_.exchange_bytes;
     config.direct_bytes = options_.direct_bytes;
-    if (config.direct_bytes != 0) config.peers.resize(config.nranks);
+    config.pairs_max = options_.pairs_max;
+    if (config.direct_bytes != 0 || config.pairs_max != 0) config.peers.resize(config.nranks);
     config.payload_crc = options_.payload_crc;
     return config;
   }
