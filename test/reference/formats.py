@@ -97,6 +97,14 @@ def round_trip(values, wire_format):
     return decode(encode(values, wire_format), wire_format, len(values))
 
 
+def residual(values, wire_format):
+    """What encoding loses, for the next step: 0 where that is no finite number."""
+    with np.errstate(all="ignore"):
+        lost = (values - round_trip(values, wire_format)).astype(np.float32)
+    lost[~np.isfinite(lost)] = 0
+    return lost
+
+
 def fold(inputs, wire_format, first, divisor=1, encodes_result=True):
     """One run of elements, from a border of blocks on: `inputs[rank]` are what each rank's members
     come to in fp32. @return what is stored."""
@@ -289,6 +297,20 @@ def check_borders(generator):
     assert len(encode(np.zeros(34 * BLOCK, np.float32), "int8")) == 8840
 
 
+def check_residual():
+    """A step that overflows leaves nothing behind it: the next part is that of its input."""
+    ones = np.arange(1, 5, dtype=np.float32)
+    for wire_format in FORMATS:
+        for odd in (np.inf, np.nan, 3.4e38):
+            values = ones.copy()
+            values[0] = odd
+            lost = residual(values, wire_format)
+            assert np.isfinite(lost).all(), (wire_format, odd, lost)
+            assert np.isfinite(round_trip(ones + lost, wire_format)).all()
+        lost = residual(ones, wire_format)
+        assert (lost == ones - round_trip(ones, wire_format)).all()
+
+
 def check_page():
     page = PAGE.read_text(encoding="utf-8")
     found = re.findall(r"^\| [^|]+ \| [^|]+ \| (?:bf16|int8) \| .*\|$", page, re.M)
@@ -312,6 +334,7 @@ def main():
         blocks += 1
     check_bound(generator)
     check_borders(generator)
+    check_residual()
     check_page()
     print(f"{blocks} blocks, {len(list(vectors()))} vectors of {PAGE.name}: right")
     return 0
