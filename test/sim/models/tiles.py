@@ -20,6 +20,8 @@ DEPTHS = Case(BOTH, [Op(REDUCE, {0: 2, 1: 1}), Op(REDUCE, EACH)], {1: 1}, late=0
 PAIR = Case(BOTH, [Op(REDUCE, EACH)])
 LATE = Case(BOTH, [Op(REDUCE, EACH), Op(SCATTER, {0: 1})], {1: 1}, places=2, late=0, encoded=False)
 LEAVING = Case(BOTH, [Op(REDUCE, EACH)], late=0, leaves=True)
+LENT_LEAVING = Case(BOTH, [Op(REDUCE, {2: 1})], late=0, leaves=True)
+THREE = Case(BOTH, [Op(REDUCE, {0: 1})] * 3, late=0, slots=2)
 CASES = {
     "2 ranks, all-reduce": Case(BOTH, [Op(REDUCE, {0: 2, 1: 1})]),
     "2 ranks, all-reduce, two packets late": Case(BOTH, [Op(REDUCE, {0: 2, 1: 1})], late=2),
@@ -37,6 +39,8 @@ CASES = {
         BOTH, [Op(REDUCE, {2: 1}), Op(REDUCE, {2: 1})], {1: 1}),
     "2 ranks, an owner without members, two ops, one place for them": Case(
         BOTH, [Op(REDUCE, {2: 1}), Op(REDUCE, {2: 1})], slots=1),
+    "2 ranks, an owner without members, ranks leave": LENT_LEAVING,
+    "2 ranks, three ops, two places for them": THREE,
     "3 ranks, one owner": Case(ALL, [Op(REDUCE, {0: 2})]),
     "3 ranks, two owners": Case(ALL, [Op(REDUCE, EACH)], late=0),
     "3 ranks, reduce-scatter": Case(ALL, [Op(SCATTER, EACH)], late=0),
@@ -67,6 +71,9 @@ WRONG = {
     "it says so until it is pulled from, and not until it is answered": ("until_pulled", PAIR),
     "'not posted' is believed after 'posted'": ("not_sticky", PAIR),
     "a rank leaves before owners know what it has": ("leaves_early", LEAVING),
+    "an owner's question is answered by a tile call": ("answers_call", LENT),
+    "`all` is of one op, and said of the last one": ("last_all", THREE),
+    "a rank aborts when one leaves that owes it nothing": ("fears_leaving", LENT_LEAVING),
 }
 
 

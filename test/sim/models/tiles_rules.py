@@ -7,7 +7,7 @@ part from memory that a result was written over or that is the client's again. F
 end must be reachable: all ops done, all scratch free, and ranks gone if the case lets them leave.
 Rules left out on purpose show that the check finds their want.
 
-tiles.py has the cases, and leaves each rule out.
+tiles.py has the cases, and leaves each rule out; tiles_words.py has the words that end an op.
 
 A tile has one chunk. Pulls, answers that an op is not posted, parts and results are packets: each
 arrives at once, is lost, or is late; one that is late arrives whenever it likes, as often as it
@@ -18,6 +18,7 @@ modelled: whatever may be repeated after a time may be repeated at any time."""
 from collections import namedtuple
 
 from states import Wrong, check
+from tiles_words import Words
 
 # all-reduce, reduce-scatter, all-gather. tiles: {owner: how many}.
 Op = namedtuple("Op", "kind tiles")
@@ -32,17 +33,18 @@ Case = namedtuple("Case", "members ops depth places results turns window late en
                   "begun slots", defaults=({}, 1, 1, 1, 1, 1, True, False, False, 9))
 # What is left out; see WRONG.
 Rules = namedtuple("Rules", "keeps_turn any_order keeps_window late_parts frees_first tells_once "
-                   "never_posted until_pulled not_sticky leaves_early",
-                   defaults=(False,) * 10)
+                   "never_posted until_pulled not_sticky leaves_early answers_call last_all "
+                   "fears_leaving", defaults=(False,) * 13)
 # Sets of bits. Of (op, rank): posted. Of (op, owner): entered, at owners without members. Of (op,
 # owner, rank): call (the owner keeps one), asked (before the rank had posted), heard (that it has
 # posted), idle (it said that it has not), knows (the rank, that the owner has entered), over (the
 # rank, that the owner knows what it has). Of (op, owner, tile): started, folded. Of (op, owner,
 # rank, tile), parts: pulled, loading (at the rank), got; results: done (the rank knows that
-# it is folded), told (it was said), pulling, serving, had, have (the owner knows that it is had).
-# Of (rank, owner): turn. Of ranks: left. late: packets.
+# it is folded), told (it was said), pulling, serving, had, have (the owner knows that it is had),
+# said (the rank said so once, if that is all that it does). Of (op, owner, rank): gone (the owner
+# heard `all`). Of (rank, owner): turn. Of ranks: left. late: packets.
 State = namedtuple("State", "posted entered call asked heard idle knows over started folded pulled "
-                   "loading got done told pulling serving had have turn left late")
+                   "loading got done told pulling serving had have said gone turn left late")
 PULL, IDLE, PART, PULL_RESULT, RESULT = range(5)
 
 
@@ -53,7 +55,7 @@ def bits(mask):
         mask ^= low
 
 
-class Model:
+class Model(Words):
     def __init__(self, case, rules=Rules()):
         self.case, self.rules = case, rules
         self.members = case.members
@@ -92,6 +94,9 @@ class Model:
                                (case.encoded or o not in self.members))
         self.cells_of_turn = [(self.turns[n], cells) for n, cells in self.of_turn.items()]
         self.cells_of_pair = [(self.pairs[n], cells) for n, cells in self.of_three.items()]
+        self.others = sum(b for (_, o, r), b in self.pairs.items() if o != r)
+        self.others_of = {(k, o): sum(b for (j, a, r), b in self.pairs.items()
+                                      if (j, a) == (k, o) and r != o) for k, o in self.of_owner}
         self.told_pairs = sum(b for (_, o, _), b in self.pairs.items() if o not in case.members)
         self.post_bit = {(k, r): 1 << i for i, (k, r) in enumerate(sorted(self.of_rank))}
         self.all_posted = (1 << len(self.post_bit)) - 1
@@ -121,9 +126,15 @@ class Model:
         return not serves & ~s.have
 
     def takes_slot(self, s, k, node):
-        """Whether an op that has entered there keeps its place."""
-        own = self.of_owner.get((k, node), 0)
-        return bool(own & ~s.have) or (node in self.members and not self.is_done(s, k, node))
+        """Whether an op that has entered there needs its place."""
+        if self.others_of.get((k, node), 0) & ~s.gone or (
+                self.of_owner.get((k, node), 0) & self.own & ~s.have):
+            return True
+        return node in self.members and not self.is_done(s, k, node)
+
+    def slots_taken(self, s, ops, node):
+        """Of these ops, which have entered there; places are given back in the order of the ops."""
+        return next((len(ops) - i for i, k in enumerate(ops) if self.takes_slot(s, k, node)), 0)
 
     def is_freed(self, s, k, o, t):
         cells = self.of_tile[k, o, t]
@@ -132,7 +143,7 @@ class Model:
         return not cells & ~s.have
 
     def finished(self, s):
-        return (s.posted == self.all_posted and s.have == self.all and (
+        return (s.posted == self.all_posted and s.have == self.all and s.gone == self.others and (
             not self.case.leaves or s.left == sum(1 << r for r in self.members)))
 
     # Packets.
@@ -219,7 +230,7 @@ class Model:
             mine = [k for k in range(len(self.case.ops)) if s.posted & self.post_bit[k, r]]
             k = len(mine)
             under_way = sum(not self.is_done(s, j, r) for j in mine)
-            slots = sum(self.takes_slot(s, j, r) for j in mine)
+            slots = self.slots_taken(s, mine, r)
             if k < len(self.case.ops) and slots < self.case.slots and (
                     under_way < self.case.depth.get(r, k + 1)):
                 yield s._replace(posted=s.posted | self.post_bit[k, r])
@@ -243,7 +254,7 @@ class Model:
             else:
                 yield s._replace(call=s.call | pair)
         for (k, o, r), pair in self.pairs.items():
-            taken = sum(self.entered(s, j, o) and self.takes_slot(s, j, o) for j in range(k))
+            taken = self.slots_taken(s, [j for j in range(k) if self.entered(s, j, o)], o)
             if s.call & pair and not self.entered(s, k, o) and taken < self.case.slots:
                 yield s._replace(entered=s.entered | 1 << (k * 8 + o))
 
@@ -320,27 +331,6 @@ class Model:
                            have=s.have | own)
         return s
 
-    def tell(self, s):
-        """Owners say what is done; ranks, what they have; owners, that they know."""
-        for (k, o, r), pair in self.pairs.items():
-            if o == r or s.left >> o & 1:
-                continue
-            cells = self.of_three[k, o, r]
-            folded = sum(self.cells[k, o, r, t] for t in range(self.case.ops[k].tiles[o])
-                         if s.folded & self.tiles[k, o, t])
-            new = folded & ~(s.told if self.rules.tells_once else s.done)
-            if new and not s.idle & pair and not s.left >> r & 1:
-                told = s._replace(told=s.told | new) if self.rules.tells_once else s
-                yield told
-                if s.posted & self.post_bit[k, r]:
-                    yield told._replace(done=s.done | folded)
-                else:  # an all-gather's
-                    yield from self.send(told._replace(asked=s.asked | pair), IDLE, pair)
-            if s.had & cells & ~s.have and not s.left >> r & 1:
-                yield s._replace(have=s.have | s.had & cells)
-            if self.case.leaves and not cells & ~s.have and not s.over & pair:
-                yield s._replace(over=s.over | pair)
-
     def take(self, s):
         """A rank gives turns to owners, and pulls results."""
         for (r, o), bit in self.turns.items():
@@ -363,22 +353,6 @@ class Model:
             k, o, r, t = self.of_cell[bit]
             if not self.is_freed(s, k, o, t):
                 yield from self.send(s._replace(serving=s.serving ^ bit), RESULT, bit)
-
-    def leave(self, s):
-        if not self.case.leaves:
-            return
-        for r in self.members:
-            if s.left >> r & 1 or any(not self.is_done(s, k, r)
-                                      for k in range(len(self.case.ops))):
-                continue
-            serves = sum(self.of_owner.get((k, r), 0) for k in range(len(self.case.ops)))
-            if serves & ~s.have:
-                continue
-            # An owner that has left had heard of everything; silence tells that it has.
-            if self.rules.leaves_early or all(
-                    s.over & bit or s.left >> o & 1
-                    for (_, o, a), bit in self.pairs.items() if a == r != o):
-                yield s._replace(left=s.left | 1 << r)
 
     def check(self):
         """What is wrong, or None; and how many states there are."""
