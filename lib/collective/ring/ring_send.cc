@@ -19,6 +19,7 @@ bool Ring::may_send_data() const noexcept {
 bool Ring::send_data(TimeNs now, Outbox& out) noexcept {
   bool worked = neighbors_.send_waiting(now, out);
   if (ops_.spilled() > 0) worked |= start_spilled(now, out);
+  if (!live()) return true;  // Nothing starts in a group that has ended.
   worked |= start_own(now, out);
   fold(now);
   // Early packets that waited for this rank's own chunks to be read.
@@ -148,6 +149,7 @@ bool Ring::fold_local(TimeNs now) noexcept {
       op->own_next += config_.lanes;
       const bool last = op->own_next >= op->own_end;
       copy_own(*op, chunk, now);
+      if (!live()) return true;  // The backend failed at once.
       worked = true;
       if (last) break;
       if (ops_.index_of(chunk) % 64 == 63) {
