@@ -20,7 +20,6 @@
 
 namespace gradwire::wire::layout {
 
-/// An unsigned integer in network byte order.
 /// From the packet's order of bytes to the host's, and back.
 template <class T>
 [[nodiscard]] constexpr T swapped(T value) noexcept {
@@ -31,6 +30,7 @@ template <class T>
   if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
 }
 
+/// An unsigned integer in network byte order.
 template <class T>
 class Big {
  public:

@@ -71,7 +71,7 @@ std::size_t Ring::receive_data(const DataRun& run, TimeNs now) noexcept {
     incoming.payload = packet.payload;
     incoming.crc = packet.place.payload_crc;
     incoming.packet_number = packet.place.packet_number;
-    if (!receive(incoming, arriving, now)) rte_pktmbuf_free(packet.mbuf);
+    if (!receive(incoming, arriving, now)) rte_pktmbuf_free(incoming.mbuf);
   }
   arriving.accepted.tell(now);
   count_received(arriving, incoming);
