@@ -18,7 +18,7 @@ modelled: whatever may be repeated after a time may be repeated at any time."""
 from collections import namedtuple
 
 from states import Wrong, check
-from tiles_words import Words
+from tiles_words import IDLE, PART, PULL, PULL_RESULT, RESULT, Words
 
 # all-reduce, reduce-scatter, all-gather. tiles: {owner: how many}.
 Op = namedtuple("Op", "kind tiles")
@@ -45,7 +45,6 @@ Rules = namedtuple("Rules", "keeps_turn any_order keeps_window late_parts frees_
 # heard `all`). Of (rank, owner): turn. Of ranks: left. late: packets.
 State = namedtuple("State", "posted entered call asked heard idle knows over started folded pulled "
                    "loading got done told pulling serving had have said gone turn left late")
-PULL, IDLE, PART, PULL_RESULT, RESULT = range(5)
 
 
 def bits(mask):

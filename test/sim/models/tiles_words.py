@@ -4,6 +4,9 @@ of Model in tiles_rules.py."""
 
 from states import Wrong
 
+# Kinds of packets that a model keeps.
+PULL, IDLE, PART, PULL_RESULT, RESULT = range(5)
+
 
 class Words:
     def tell(self, s):
