@@ -16,22 +16,12 @@ namespace gradwire::command {
 struct Client;
 struct User;
 
-/// Who reads the queues.
-class ClientReader {
- public:
-  /// Reads commands of a client. @return whether there were any, or answers for it.
-  virtual bool poll_client(Client& client, std::uint64_t until) noexcept = 0;
-
- protected:
-  ~ClientReader() = default;
-};
-
 class ClientTurns {
  public:
   using Clients = std::vector<std::unique_ptr<Client>>;
 
-  /// Both outlive it.
-  ClientTurns(ClientReader& reader, std::uint64_t& steps);
+  /// @param steps  of the command lane, which outlives it.
+  explicit ClientTurns(std::uint64_t& steps);
   ~ClientTurns();
   ClientTurns(const ClientTurns&) = delete;
   ClientTurns& operator=(const ClientTurns&) = delete;
@@ -49,19 +39,23 @@ class ClientTurns {
   void look_at_next() noexcept;
   /// The same of all.
   bool wake_all_with_commands() noexcept;
-  /// Reads of clients that are awake what a round may. @return whether there was anything.
-  bool run() noexcept;
+  /// Reads of clients that are awake what a round may (client_turns_run.h).
+  /// @param read  (Client&, std::uint64_t until) -> bool: reads commands of a client, and says
+  /// whether there were any.
+  /// @return whether there was anything.
+  template <class Read>
+  bool run(Read&& read) noexcept;
   /// Whether a command can be read of the client.
   [[nodiscard]] static bool may_command(const Client& client) noexcept;
 
  private:
-  [[nodiscard]] bool poll_user(User& user, std::uint64_t until) noexcept;
+  template <class Read>
+  [[nodiscard]] bool poll_user(User& user, std::uint64_t until, Read& read) noexcept;
   void rest(Client& client) noexcept;
 
   /// After this many rounds without a command a client rests.
   static constexpr std::uint32_t kQuietRounds = 4096;
 
-  ClientReader& reader_;
   std::uint64_t& steps_;
   Clients clients_;
   std::unordered_map<std::uint32_t, Client*> index_;  // by id

@@ -12,7 +12,7 @@ namespace gradwire::command {
 CommandLane::CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters)
     : lanes_(lanes.begin(), lanes.end()),
       counters_(counters),
-      clients_(*this, steps_),
+      clients_(steps_),
       memories_(finished_, steps_),
       answers_(counters, clients_, memories_, steps_) {}
 

@@ -37,7 +37,7 @@ namespace gradwire::command {
 
 struct Group;
 
-class CommandLane final : private ClientReader {
+class CommandLane {
  public:
   /// How many commands a turn of one client takes.
   static constexpr std::uint32_t kCommandsPerTurn = 16;
@@ -115,7 +115,7 @@ class CommandLane final : private ClientReader {
 
  private:
   void drop_hit_clients() noexcept;
-  bool poll_client(Client& client, std::uint64_t until) noexcept override;
+  bool poll_client(Client& client, std::uint64_t until) noexcept;
   bool hand_out_some() noexcept;
   bool end_some() noexcept;
   void cut_off(Client& client, AbortCode code, const char* why) noexcept;

@@ -11,6 +11,7 @@
 #include "base/abort_detail.h"
 #include "base/counter.h"
 #include "base/planted_bug.h"
+#include "command/client_turns_run.h"
 #include "command/command_lane.h"
 #include "command/command_lane_state.h"
 #include "ipc/bus_guard.h"
@@ -58,7 +59,8 @@ bool CommandLane::poll() noexcept {
   if (ipc::has_hits()) [[unlikely]]
     drop_hit_clients();
   clients_.look_at_next();
-  worked |= clients_.run();
+  worked |= clients_.run(
+      [this](Client& client, std::uint64_t until) { return poll_client(client, until); });
   if (!handing_.empty()) worked |= hand_out_some();
   if (!ending_.empty()) worked |= end_some();
   if (!drains_.empty() && answers_.unfinished() == 0) {
