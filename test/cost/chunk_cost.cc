@@ -69,17 +69,7 @@ constexpr int kFloodBurst = 16;
 
 /// Rounds until both clients have their completion. Callgrind counts this function alone.
 [[gnu::noinline]] bool measured_rounds(TwoRanks& ranks) {
-  int open = 2;
-  for (int round = 0; round < 1'000'000 && open > 0; ++round) {
-    ranks.round(2'000);
-    for (std::uint16_t r = 0; r < 2; ++r) {
-      const auto entry = ranks.rank(r).client->completion();
-      if (!entry) continue;
-      if (static_cast<ErrorCode>(entry->status) != ErrorCode::kOk) return false;
-      --open;
-    }
-  }
-  return open == 0;
+  return ranks.run_until_completed(2, 2'000);
 }
 
 /// One round of a lane that receives a burst of foreign frames. Callgrind counts this one too.

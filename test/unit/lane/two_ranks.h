@@ -134,6 +134,20 @@ class TwoRanks {
     options_.carry();
     now += step;
   }
+  /// Rounds `step` ns apart until the clients have so many completions. @return whether all ended
+  /// well.
+  bool run_until_completed(int open, TimeNs step) {
+    for (int round = 0; round < 1'000'000 && open > 0; ++round) {
+      this->round(step);
+      for (std::uint16_t r = 0; r < 2; ++r) {
+        const auto entry = ranks_[r].client->completion();
+        if (!entry) continue;
+        if (static_cast<ErrorCode>(entry->status) != ErrorCode::kOk) return false;
+        --open;
+      }
+    }
+    return open == 0;
+  }
   bool run_until(const std::function<bool()>& done, TimeNs limit = 10'000'000'000,
                  TimeNs step = 5'000) {
     for (const TimeNs end = now + limit; now < end; round(step)) {
