@@ -17,9 +17,7 @@ std::uint64_t word(const std::byte* header, std::size_t at) noexcept {
 }
 /// As it lies in memory.
 std::uint64_t raw(const std::byte* header, std::size_t at) noexcept {
-  std::uint64_t piece;
-  std::memcpy(&piece, header + at, sizeof piece);
-  return piece;
+  return layout::raw64(header + at);
 }
 
 constexpr std::size_t kNumber = offsetof(Header, packet_number);

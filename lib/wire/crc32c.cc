@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <isa-l/crc.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,10 +32,10 @@ std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes,
     state = crc32c_wide(kWidth, state, bytes, ahead);
   }
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-  while (bytes.size() > kMostAtOnce) [[unlikely]] {
-      state = take(state, bytes.first(kMostAtOnce));
-      bytes = bytes.subspan(kMostAtOnce);
-    }
+  while (bytes.size() > kMostAtOnce) {
+    state = take(state, bytes.first(kMostAtOnce));
+    bytes = bytes.subspan(kMostAtOnce);
+  }
   return ~(bytes.empty() ? state : take(state, bytes));
 }
 

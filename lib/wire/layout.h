@@ -61,10 +61,14 @@ inline void store32(std::byte* at, std::uint32_t value) noexcept {
   big.set(value);
   std::memcpy(at, &big, sizeof(big));
 }
+/// As it lies in memory.
+[[nodiscard]] inline std::uint64_t raw64(const std::byte* at) noexcept {
+  std::uint64_t raw;
+  std::memcpy(&raw, at, sizeof(raw));
+  return raw;
+}
 [[nodiscard]] inline std::uint64_t load64(const std::byte* at) noexcept {
-  Big64 big;
-  std::memcpy(&big, at, sizeof(big));
-  return big.get();
+  return swapped(raw64(at));
 }
 /// One of 48 bits.
 struct Big48 {
@@ -301,16 +305,11 @@ class HeaderCrc {
 
 [[nodiscard]] inline std::uint32_t header_crc(const std::byte* header) noexcept {
   HeaderCrc crc;
-  const auto add = [&](std::size_t at) {
-    std::uint64_t raw;
-    std::memcpy(&raw, header + at, sizeof raw);
-    crc.add(raw);
-  };
-  for (std::size_t at = 0; at < offsetof(Header, header_crc); at += 8) add(at);
+  for (std::size_t at = 0; at < offsetof(Header, header_crc); at += 8) crc.add(raw64(header + at));
   Big32 payload_crc;
   std::memcpy(&payload_crc, header + offsetof(Header, payload_crc), sizeof payload_crc);
   crc.add_payload_crc(payload_crc.get());
-  add(offsetof(Header, token));
+  crc.add(raw64(header + offsetof(Header, token)));
   return crc.value();
 }
 static_assert(offsetof(Header, header_crc) % 8 == 0 && offsetof(Header, token) + 8 == kHeaderBytes);

@@ -148,15 +148,9 @@ inline void LinkSender::write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
 /// a copy, since that one's bytes must not change.
 rte_mbuf* LinkSender::make_frame(ReadyChunk& chunk) noexcept {
   if (buffers_.on_device()) return buffers_.chain_header(chunk);
-  std::byte* payload = nullptr;
-  rte_mbuf* copy = buffers_.alloc(payload);
-  if (copy == nullptr) return nullptr;
-  std::memcpy(payload, chunk.payload, chunk.bytes);
-  rte_pktmbuf_free(chunk.mbuf);
-  chunk.mbuf = copy;
-  chunk.payload = payload;
+  if (!buffers_.move_to_own(chunk.mbuf, chunk.payload, chunk.bytes)) return nullptr;
   ++counters_.copies;
-  return copy;
+  return chunk.mbuf;
 }
 
 inline bool LinkSender::transmit(SentRecord& record, std::uint32_t wire_bytes, TimeNs now,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/links/packet_buffers.h"
 
+#include <cstring>
+
 namespace gradwire::collective {
 
 rte_mbuf* PacketBuffers::alloc_on_device(std::byte*& payload) const noexcept {
@@ -9,6 +11,18 @@ rte_mbuf* PacketBuffers::alloc_on_device(std::byte*& payload) const noexcept {
   mbuf->data_off = 0;  // the buffer's start is aligned, and no header comes before it
   payload = rte_pktmbuf_mtod(mbuf, std::byte*);
   return mbuf;
+}
+
+bool PacketBuffers::move_to_own(rte_mbuf*& mbuf, std::byte*& payload,
+                                std::uint32_t bytes) const noexcept {
+  std::byte* to = nullptr;
+  rte_mbuf* const copy = alloc_on_host(to);
+  if (copy == nullptr) return false;
+  std::memcpy(to, payload, bytes);
+  rte_pktmbuf_free(mbuf);
+  mbuf = copy;
+  payload = to;
+  return true;
 }
 
 rte_mbuf* PacketBuffers::chain_header(const ReadyChunk& chunk) const noexcept {

@@ -45,6 +45,10 @@ class PacketBuffers {
         static_cast<std::byte*>(mbuf->buf_addr) + (fits ? aligned : kLeastOffset + header_bytes_);
     return mbuf;
   }
+  /// Copies a payload that the CPU reads to a buffer of its own, and lets go of the one it was in.
+  /// @return whether there was one; if not, nothing has changed.
+  [[nodiscard, gnu::noinline]] bool move_to_own(rte_mbuf*& mbuf, std::byte*& payload,
+                                                std::uint32_t bytes) const noexcept;
   /// @return a header's mbuf with the chunk's payload, on a GPU, behind it; nullptr if there is
   /// none to be had.
   [[nodiscard]] rte_mbuf* chain_header(const ReadyChunk& chunk) const noexcept;

@@ -199,8 +199,8 @@ class OpTable {
   std::uint32_t max_chunks_;
   std::uint8_t lane_;
   std::uint8_t lanes_;
-  std::uint64_t
-      inverse_;  ///< 2^64 / lanes_, rounded up: exact for any chunk below 2^56; 0: one lane
+  /// 2^64 / lanes_, rounded up: exact for any chunk below 2^56. 0: one lane.
+  std::uint64_t inverse_;
   std::uint64_t slot_mask_;
   std::vector<Op> slots_;
   std::vector<OpDescriptor> descriptors_;

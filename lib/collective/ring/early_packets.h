@@ -17,7 +17,7 @@
 
 namespace gradwire::collective {
 
-/// A packet of data, whose payload is known to be right.
+/// A packet of data, apart from its place among the link's packets.
 struct EarlyPacket {
   rte_mbuf* mbuf = nullptr;
   std::byte* payload = nullptr;

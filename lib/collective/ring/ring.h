@@ -122,7 +122,6 @@ class Ring {
     return links()[op.rules.to]->sender();
   }
 
-  // ring_receive.cc
   /// The links by which an op's chunks go from here and come here, of those that are needed.
   struct Ends {
     LinkSender* to = nullptr;
@@ -131,6 +130,8 @@ class Ring {
   [[nodiscard]] Ends ends_of(const Op& op) const noexcept {
     return {&sender_of(op), &links()[op.rules.from]->receiver()};
   }
+
+  // ring_receive.cc
   /// What holds for all packets of an op that come by a link one after the other, while nothing
   /// else is done.
   struct Arriving {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is done with payloads: the work of a claimed chunk is an entry of the backend, and what it
 // comes to is sent on, spilled or finished when the backend is through with it.
-#include <cstring>
-
 #include "base/planted_bug.h"
 #include "base/profile.h"
 #include "collective/ops/op_faults.h"
@@ -53,13 +51,10 @@ bool Ring::apply(Op& op, EarlyPacket& packet, Arrival arrival, const Site& site,
 }
 
 bool Ring::make_exclusive(EarlyPacket& packet, std::uint32_t bytes) noexcept {
-  std::byte* payload = nullptr;
-  rte_mbuf* copy = buffers_.on_device() ? nullptr : buffers_.alloc(payload);
-  if (copy == nullptr) return false;  // A spill needs no mbuf, and no copy by the CPU.
-  std::memcpy(payload, packet.payload, bytes);
-  rte_pktmbuf_free(packet.mbuf);
-  packet.mbuf = copy;
-  packet.payload = payload;
+  // A spill needs no mbuf, and no copy by the CPU.
+  if (buffers_.on_device() || !buffers_.move_to_own(packet.mbuf, packet.payload, bytes)) {
+    return false;
+  }
   ++counters_.copies;
   return true;
 }
