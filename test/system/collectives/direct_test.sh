@@ -135,7 +135,7 @@ expect "sums" py direct --datatypes fp32 --counts 1,16 $(in_order 0 1 2 3)
 step "the router of rack 0 comes back with another MAC address, in the middle of direct ops"
 # shellcheck disable=SC2046
 background moves "$python" "$programs/progress.py" --size 16 \
-  --until "$run_dir/moves.end" --bound-ms 1500 $(in_order 0 1 2 3)
+  --until "$run_dir/moves.end" --bound-ms 10000 $(in_order 0 1 2 3)
 eventually 60 grep -q running "$run_dir/moves.out" ||
   { cat "$run_dir/moves.out" && fail "the ops do not start"; }
 fabric_leaf_mac 0 02:81:00:00:01:07 0.1

@@ -40,7 +40,7 @@ back=$(lose 0 net_memif0)
 during() {
   # shellcheck disable=SC2046
   "$python" "$programs/rails_cut.py" --cuts 1 \
-    --still "$(awk "BEGIN {print 2 * $silence_ms / 4 / 1000}")" --hosts 1 "$@" $(sockets 3)
+    --still "$((silence_ms / 1000))" --hosts 1 "$@" $(sockets 3)
 }
 # Data goes round the ring from daemon 0 to 1. Of what daemon 1 sends to daemon 0 nothing belongs to
 # the ring, so only its own move brings it there.
