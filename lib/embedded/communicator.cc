@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/float_environment.h"
 #include "control/formation/table.h"
 #include "control/plans/plan_request.h"
-#include "embedded/float_environment.h"
 
 namespace gradwire::embedded {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <optional>
 
+#include "base/float_environment.h"
 #include "command/command_check.h"
 #include "embedded/communicator.h"
-#include "embedded/float_environment.h"
 
 namespace gradwire::embedded {
 namespace {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Sets the floating-point control that lib/reduce expects (round to nearest, denormals kept)
-/// during a call from a program that may use other settings.
+/// during a call from a program that may use other settings. Exception flags that arithmetic raises
+/// meanwhile may stay raised. Any thread, of which it changes the control; nothing here allocates.
 #pragma once
 
 #if defined(__x86_64__)
@@ -10,16 +11,17 @@
 #include <cfenv>
 #endif
 
-namespace gradwire::embedded {
+namespace gradwire {
 
 class FloatEnvironment {
  public:
 #if defined(__x86_64__)
   FloatEnvironment() noexcept : saved_(_mm_getcsr()) {
-    constexpr unsigned kDefault = 0x1f80;  // exceptions masked, nearest, no FTZ, no DAZ
-    if (saved_ != kDefault) _mm_setcsr(kDefault);
+    if (differs()) _mm_setcsr(kDefault);
   }
-  ~FloatEnvironment() { _mm_setcsr(saved_); }
+  ~FloatEnvironment() {
+    if (differs()) _mm_setcsr(saved_);
+  }
 #else
   FloatEnvironment() noexcept {
     std::fegetenv(&saved_);
@@ -32,10 +34,13 @@ class FloatEnvironment {
 
  private:
 #if defined(__x86_64__)
+  static constexpr unsigned kDefault = 0x1f80;  ///< exceptions masked, nearest, no FTZ, no DAZ
+  static constexpr unsigned kFlags = 0x3f;      ///< what was raised so far: no control
+  [[nodiscard]] bool differs() const noexcept { return ((saved_ ^ kDefault) & ~kFlags) != 0; }
   unsigned saved_;
 #else
   std::fenv_t saved_;
 #endif
 };
 
-}  // namespace gradwire::embedded
+}  // namespace gradwire

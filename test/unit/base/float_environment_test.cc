@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "embedded/float_environment.h"
+#include "base/float_environment.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -15,7 +15,7 @@ TEST_CASE("the caller's rounding comes back, and the default holds meanwhile") {
   const float up = one + tiny;
   float nearest = 0;
   {
-    const gradwire::embedded::FloatEnvironment defaults;
+    const gradwire::FloatEnvironment defaults;
     nearest = one + tiny;
   }
   const unsigned after = _MM_GET_ROUNDING_MODE();
@@ -32,7 +32,7 @@ TEST_CASE("denormals are kept even where the caller flushes them") {
   const float flushed = tiny + tiny;
   float kept = 0;
   {
-    const gradwire::embedded::FloatEnvironment defaults;
+    const gradwire::FloatEnvironment defaults;
     kept = tiny + tiny;
   }
   const unsigned after = _mm_getcsr();
