@@ -119,6 +119,18 @@ def collective_pages(collectives, protocol):
            {w: int(n) for n, w in re.findall(r"(\d+),? ([a-z-]+)", listed)}, ordered)
 
 
+def format_pages():
+    """As pages(), of wire formats."""
+    formats = enumeration("lib/base/wire_format.h", "WireFormat")
+    names = re.findall(r'\{WireFormat::k\w+, "(\w+)"\}', text("lib/base/wire_format.h"))
+    yield "formats", "their table", {w: i for i, w in enumerate(names)}, formats
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text("doc/protocol/formats.md"), re.M)
+    yield "formats", "doc/protocol/formats.md", {w: int(n) for n, w in rows}, formats
+    reference = ["same"] + strings("test/reference/formats.py", "FORMATS")
+    yield ("formats", "test/reference/formats.py", {w: i for i, w in enumerate(reference)},
+           formats)
+
+
 def pages():
     """(what, where, names and values there, names and values that should be there)"""
     datatypes = {w: i for i, w in enumerate(table_of_types("DataType"))}
@@ -167,6 +179,7 @@ def pages():
         yield (what, "python/gradwire/torch/datatypes.py", dict.fromkeys(names),
                dict.fromkeys(words))
     yield from collective_pages(collectives, protocol)
+    yield from format_pages()
     drops = set(enumeration("lib/wire/packet.h", "Drop"))
     listed = set(re.findall(r"`(\w+)`", re.search(r"\n## Drop reasons\n(.*?)\n## ", protocol,
                                                    re.S).group(1)))

@@ -89,7 +89,7 @@ def decode(wire, wire_format, count):
     with np.errstate(all="ignore"):
         values = q.astype(np.float32) * scales
     values = np.asarray(values, np.float32)
-    values.view(np.uint32)[np.isnan(scales)] = NAN
+    values.view(np.uint32)[np.isnan(values)] = NAN  # of a NaN, and of 0 times an infinite scale
     return values
 
 
@@ -297,6 +297,18 @@ def check_borders(generator):
     assert len(encode(np.zeros(34 * BLOCK, np.float32), "int8")) == 8840
 
 
+def check_hostile():
+    """Scales that no encoder makes decode by the same rule, and every NaN has the same bits."""
+    q = bytes([0, 1, 0x80, 0x81])
+    for scale, wanted in ((0x7F800000, (NAN, 0x7F800000, 0xFF800000, 0xFF800000)),
+                          (0xFF800000, (NAN, 0xFF800000, 0x7F800000, 0x7F800000)),
+                          (0xFFC12345, (NAN, NAN, NAN, NAN)),
+                          (0xBF800000, (0x80000000, 0xBF800000, 0x43000000, 0x42FE0000)),
+                          (0x00000001, (0, 1, 0x80000080, 0x8000007F))):
+        values = decode(struct.pack("<I", scale) + q, "int8", len(q))
+        assert tuple(int(b) for b in values.view(np.uint32)) == wanted, (hex(scale), values)
+
+
 def check_residual():
     """A step that overflows leaves nothing behind it: the next part is that of its input."""
     ones = np.arange(1, 5, dtype=np.float32)
@@ -334,6 +346,7 @@ def main():
         blocks += 1
     check_bound(generator)
     check_borders(generator)
+    check_hostile()
     check_residual()
     check_page()
     print(f"{blocks} blocks, {len(list(vectors()))} vectors of {PAGE.name}: right")
