@@ -200,6 +200,10 @@ int main(int argc, char** argv) {
         {0, 0, 1, 1, 0, 0, 0x20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 15, 1, 64, 19, 0, 15, 1, 64});
   write("ack_ranges", "exchange", {0, 0, 4, 8, 0, 0, 1,   0,  1, 5, 0, 2,  6, 1, 0,
                                    0, 1, 0, 8, 1, 9, 255, 16, 8, 0, 7, 10, 0, 2});
+  // A block of int8 of one scale, and a bf16 of each kind: 1, infinity, NaN, least denormal, -0.
+  write("wire_formats", "int8", {0x35, 1, 0, 0, 128, 63, 0, 1, 127, 129, 128});
+  write("wire_formats", "infinite scale", {7, 2, 0, 0, 128, 127, 0, 1, 255});
+  write("wire_formats", "bf16", {0x14, 0, 128, 63, 128, 127, 193, 255, 1, 0, 0, 128});
   write("command_ring", "ops", {0, 0, 1, 0, 16, 0, 1, 0,  1, 0, 0, 7, 0, 9, 0, 4, 0,  9, 1, 4,
                                 0, 6, 4, 1, 0,  2, 1, 16, 0, 1, 0, 1, 0, 1, 7, 0, 11, 1, 0});
   write("control_socket", "group", {0,  2, 0, 3, 1, 0, 16, 0, 5, 1, 1, 0, 0, 1, 0, 0,
