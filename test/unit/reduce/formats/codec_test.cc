@@ -23,10 +23,11 @@ void check_round_trip(const FormatCodec& codec, WireFormat format, DataType type
   Placed wire(wire_bytes(format, type, wide.size()), misalignment);
   REQUIRE(codec.encode(format, type, in.bytes(), wire.bytes()));
   const Bytes expected = test::encode(format, wide);
-  REQUIRE(wire.content() == expected);
+  REQUIRE(difference(wire.content(), expected) == "");
   Placed out(values.size(), misalignment);
   REQUIRE(codec.decode(format, type, wire.bytes(), out.bytes()));
-  REQUIRE(out.content() == stored_as(type, test::decode(format, expected, wide.size())));
+  REQUIRE(difference(out.content(), stored_as(type, test::decode(format, expected, wide.size()))) ==
+          "");
   REQUIRE((wire.is_framed() && out.is_framed()));
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("any bytes decode by the rule: every element at scales that no encoder
       INFO(codec.name() << " " << name_of(type));
       Bytes out(count * element_bytes(type));
       REQUIRE(codec.decode(WireFormat::kInt8, type, wire, out));
-      CHECK(out == stored_as(type, expected));
+      CHECK(difference(out, stored_as(type, expected)) == "");
     }
   }
 }
@@ -130,12 +131,12 @@ TEST_CASE("lengths that do not fit are refused, and nothing is written") {
       for (std::size_t bytes = 0; bytes < right + 300; ++bytes) {
         Bytes wire(bytes, std::byte{9});
         CHECK(codec.encode(format, DataType::kFloat32, values, wire) == (bytes == right));
-        if (bytes != right) CHECK(wire == Bytes(bytes, std::byte{9}));
+        if (bytes != right) CHECK(difference(wire, Bytes(bytes, std::byte{9})) == "");
         // So many bytes hold at most one number of elements.
         Bytes out(values.size(), std::byte{9});
         CHECK(codec.decode(format, DataType::kFloat32, wire, out) == (bytes == right));
         CHECK(codec.add_decoded(format, wire, out) == (bytes == right));
-        if (bytes != right) CHECK(out == Bytes(out.size(), std::byte{9}));
+        if (bytes != right) CHECK(difference(out, Bytes(out.size(), std::byte{9})) == "");
       }
     }
     Bytes wire(wire_bytes(WireFormat::kInt8, DataType::kFloat32, 257));
@@ -178,9 +179,9 @@ TEST_CASE("bits do not depend on the caller's floating-point control, which come
         INFO(codec.name() << " " << name_of(format) << " control " << control);
         CHECK(ok);
         CHECK(after == control);
-        CHECK(wire == expected);
-        CHECK(out == stored_as(type, decoded));
-        CHECK(sum == stored_as(DataType::kFloat32, twice));
+        CHECK(difference(wire, expected) == "");
+        CHECK(difference(out, stored_as(type, decoded)) == "");
+        CHECK(difference(sum, stored_as(DataType::kFloat32, twice)) == "");
       }
     }
   }

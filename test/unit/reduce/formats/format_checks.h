@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,16 @@ inline constexpr std::array kTravels = {std::pair{WireFormat::kBf16, DataType::k
 inline constexpr std::size_t kCounts[] = {
     0,   1,   2,   7,   8,   9,   15,  16,  17,   31,   32,   33,   63,   64,   65,   255,
     256, 257, 511, 512, 513, 704, 777, 991, 1023, 1024, 1279, 1280, 1281, 4448, 8704, 8705};
+
+/// @return where `got` is not what it should be, or an empty string.
+inline std::string difference(const Bytes& got, const Bytes& wanted) {
+  if (got.size() != wanted.size()) return "another length";
+  const auto [one, other] = std::mismatch(got.begin(), got.end(), wanted.begin());
+  if (one == got.end()) return {};
+  return "byte " + std::to_string(one - got.begin()) + " is " +
+         std::to_string(std::to_integer<int>(*one)) + ", not " +
+         std::to_string(std::to_integer<int>(*other));
+}
 
 /// An array so many bytes behind a border of 64, between bytes that must not change.
 class Placed {
