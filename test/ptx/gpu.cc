@@ -66,6 +66,8 @@ const char* name_of(Kernel kernel) {
       return "batch_kernel";
     case Kernel::kPersistent:
       return "persistent_kernel";
+    case Kernel::kFormat:
+      return "format_kernel";
   }
   return "kernel?";
 }

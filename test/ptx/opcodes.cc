@@ -38,6 +38,15 @@ T mul(T a, T b) {
     return static_cast<T>(U64{a} * b);
   }
 }
+/// To nearest even, as `.rn` has it.
+template <class T>
+T reciprocal(T a) {
+  return seal(T{1} / a);
+}
+template <class T>
+T magnitude(T a) {
+  return seal(std::fabs(a));
+}
 /// Whole numbers by zero: all ones, as the hardware has it.
 template <class T>
 T divide(T a, T b) {
@@ -175,6 +184,10 @@ bool is_other(T a, T b) {
   return a != b;
 }
 template <class T>
+bool is_no_other(T a, T b) {
+  return a == b || std::isnan(a) || std::isnan(b);
+}
+template <class T>
 bool are_numbers(T a, T b) {
   return !std::isnan(a) && !std::isnan(b);
 }
@@ -276,15 +289,20 @@ void add_bits(Table& table, const std::string& width) {
 template <class T>
 void add_floats(Table& table, const std::string& type) {
   table["add.rn." + type] = {binary<T, add<T>>};
+  table["sub.rn." + type] = {binary<T, sub<T>>};
   table["mul.rn." + type] = {binary<T, mul<T>>};
+  table["abs." + type] = {unary<T, magnitude<T>>};
+  table["rcp.rn." + type] = {unary<T, reciprocal<T>>};
   table["div.rn." + type] = {binary<T, divide<T>>};
   table["setp.lt." + type] = {compare<T, is_less<T>>};
   table["setp.gt." + type] = {compare<T, is_more<T>>};
   table["setp.le." + type] = {compare<T, is_at_most<T>>};
   table["setp.ge." + type] = {compare<T, is_at_least<T>>};
   table["setp.eq." + type] = {compare<T, is_equal<T>>};
+  table["setp.equ." + type] = {compare<T, is_no_other<T>>};
   table["setp.neu." + type] = {compare<T, is_other<T>>};
   table["setp.num." + type] = {compare<T, are_numbers<T>>};
+  table["cvt.rn." + type + ".s16"] = {convert<T, S16>};
   table["cvt.rn." + type + ".u16"] = {convert<T, U16>};
   table["cvt.rn." + type + ".u32"] = {convert<T, U32>};
 }

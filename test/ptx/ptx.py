@@ -23,7 +23,8 @@ SOURCE = "reduce/cuda/kernels.cu"
 # As lib/reduce/cuda/meson.build has them. sm_80's text is sm_90's but for its name.
 ARCHITECTURES = ("80", "90", "100")
 # What of a source matters, if not all of it does: other enums come and go, and change no kernel.
-PARTS = {"base/types.h": r"enum class (?:DataType|RedOp)\b.*?};"}
+PARTS = {"base/types.h": r"enum class (?:DataType|RedOp)\b.*?};",
+         "base/wire_format.h": r"enum class WireFormat\b.*?};|kFormatBlock = \d+"}
 ARGS = ("-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-prec-div=true", "-ftz=false")
 MARK = "// gradwire: kernels.sm_"
 

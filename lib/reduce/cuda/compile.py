@@ -18,13 +18,14 @@ USED = re.compile(r"Used (\d+) registers")
 # Registers and spilled bytes at most. With 64 registers a multiprocessor holds 1,024 threads, which
 # keeps enough loads on their way; the others are not for large sums. What they keep over a call of
 # a function apart (GRADWIRE_APART) counts as spilled.
-MOST = {"sum_kernel": (64, 16), "batch_kernel": (128, 320), "persistent_kernel": (128, 128)}
+MOST = {"sum_kernel": (64, 16), "batch_kernel": (128, 320), "persistent_kernel": (128, 128),
+        "format_kernel": (64, 64)}
 OF = {"f": "float32", "d": "float64", "ScalarHalf": "float16", "ScalarBfloat": "bfloat16"}
 
 
 def short(mangled):
     """@return sum_kernel<float32>, and so on."""
-    name = re.search(r"(sum_kernel|batch_kernel|persistent_kernel)", mangled)[0]
+    name = re.search(r"(sum_kernel|batch_kernel|persistent_kernel|format_kernel)", mangled)[0]
     of = re.search(r"ScalarFloatI([fd])E|(ScalarHalf|ScalarBfloat)", mangled)
     return f"{name}<{OF[of[1] or of[2]]}>" if of else name
 

@@ -3,6 +3,7 @@
 // the usual datatypes of gradients have kernels of their own, which need fewer registers and so
 // allow more threads; everything else uses one general kernel. launch.cc starts them.
 #include "reduce/cuda/kernels.h"
+#include "reduce/gpu/format_body.h"
 #include "reduce/gpu/kernel_body.h"
 
 namespace gradwire::reduce::cuda {
@@ -39,6 +40,13 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
     run_tile<PlainLoad>(batch, tile, threadIdx.x, blockDim.x, shared);
     sum_up<PlainLoad>(batch, tile);
+  }
+}
+
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    format_kernel(const __grid_constant__ FormatBatch batch) {
+  for (std::uint32_t tile = blockIdx.x; tile < batch.tile_count; tile += gridDim.x) {
+    format_tile(batch, tile, threadIdx.x);
   }
 }
 
@@ -232,6 +240,8 @@ const void* address_of(Kernel kernel) noexcept {
       return address(batch_kernel);
     case Kernel::kPersistent:
       return address(persistent_kernel);
+    case Kernel::kFormat:
+      return address(format_kernel);
   }
   return nullptr;
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "reduce/gpu/format_batch.h"
 #include "reduce/gpu/persistent_state.h"
 
 namespace gradwire::reduce::cuda {
@@ -18,11 +19,12 @@ enum class Kernel : std::uint8_t {
   kSumFloat16,
   kSumBfloat16,
   kBatch,       ///< any batch
-  kPersistent,  ///< takes PersistentArguments; the others take a Batch
+  kPersistent,  ///< takes PersistentArguments
+  kFormat,      ///< takes a FormatBatch; the others take a Batch
 };
-inline constexpr Kernel kKernels[] = {Kernel::kSumFloat32, Kernel::kSumFloat64,
-                                      Kernel::kSumFloat16, Kernel::kSumBfloat16,
-                                      Kernel::kBatch,      Kernel::kPersistent};
+inline constexpr Kernel kKernels[] = {
+    Kernel::kSumFloat32, Kernel::kSumFloat64, Kernel::kSumFloat16, Kernel::kSumBfloat16,
+    Kernel::kBatch,      Kernel::kPersistent, Kernel::kFormat};
 
 /// @return the address by which CUDA's runtime knows the kernel (kernels.cu).
 [[nodiscard]] const void* address_of(Kernel kernel) noexcept;
@@ -33,6 +35,10 @@ inline constexpr Kernel kKernels[] = {Kernel::kSumFloat32, Kernel::kSumFloat64,
 /// Starts a kernel that runs a copy of `batch`.
 [[nodiscard]] cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
                                        cudaStream_t stream) noexcept;
+
+/// Starts the kernel that runs a copy of a batch of wire formats.
+[[nodiscard]] cudaError_t launch_formats(const FormatBatch& batch, std::uint32_t blocks_max,
+                                         cudaStream_t stream) noexcept;
 
 /// Clears the state and starts the kernel on as many blocks as `processors` multiprocessors hold at
 /// once: blocks wait for each other.

@@ -44,6 +44,15 @@ cudaError_t launch_batch(const Batch& batch, std::uint32_t blocks_max,
                           arguments, 0, stream);
 }
 
+cudaError_t launch_formats(const FormatBatch& batch, std::uint32_t blocks_max,
+                           cudaStream_t stream) noexcept {
+  const std::uint32_t blocks = std::min(batch.tile_count, blocks_max);
+  if (blocks == 0) return cudaSuccess;
+  void* arguments[] = {const_cast<FormatBatch*>(&batch)};
+  return cudaLaunchKernel(address_of(Kernel::kFormat), dim3(blocks), dim3(kThreadsPerBlock),
+                          arguments, 0, stream);
+}
+
 cudaError_t launch_persistent(const PersistentArguments& arguments, std::uint32_t processors,
                               cudaStream_t stream) noexcept {
   const cudaError_t cleared = cudaMemsetAsync(arguments.state, 0, sizeof *arguments.state, stream);

@@ -21,17 +21,44 @@ const FormatFunctions& functions_of(const FormatKernels& kernels, WireFormat for
 bool is_empty_or(std::size_t bytes, BytesIn array) noexcept {
   return array.empty() || array.size() == bytes;
 }
-/// Elements that so many bytes of a chunk hold; kCountMax if no number of elements takes so many.
-std::size_t count_of(WireFormat format, std::size_t bytes) noexcept {
-  const std::size_t whole = wire_bytes(WireFormat::kInt8, DataType::kFloat32, kFormatBlock);
-  const std::size_t count = format == WireFormat::kInt8
-                                ? bytes - sizeof(float) * ((bytes + whole - 1) / whole)
-                                : bytes / 2;
-  return count < kCountMax && wire_bytes(format, DataType::kFloat32, count) == bytes ? count
-                                                                                     : kCountMax;
+}  // namespace
+
+bool is_well_formed(WireFormat format, DataType type, BytesIn wire, BytesIn values) noexcept {
+  if (!travels(format, type)) return false;
+  const std::size_t count = values.size() / element_bytes(type);
+  return values.size() % element_bytes(type) == 0 && count < kCountMax &&
+         wire.size() == wire_bytes(format, type, count);
 }
 
-}  // namespace
+bool is_well_formed(const FormatPart& part) noexcept {
+  if (part.members.empty() ||
+      !is_well_formed(part.format, part.datatype, part.wire, part.members[0])) {
+    return false;
+  }
+  const std::size_t bytes = part.members[0].size();
+  for (const BytesIn& member : part.members) {
+    if (member.size() != bytes) return false;
+  }
+  const std::size_t as_floats = bytes / element_bytes(part.datatype) * sizeof(float);
+  return is_empty_or(as_floats, part.residual_in) && is_empty_or(as_floats, part.residual_out) &&
+         is_empty_or(bytes, part.stored);
+}
+
+bool is_well_formed(const FormatResult& result) noexcept {
+  const std::size_t count = result.count;
+  if (!travels(result.format, result.datatype) || count >= kCountMax || result.divisor == 0 ||
+      result.divisor > kMaxProcesses) {
+    return false;
+  }
+  const std::size_t on_wire = wire_bytes(result.format, result.datatype, count);
+  for (const BytesIn& part : result.parts) {
+    if (part.size() != on_wire) return false;
+  }
+  const bool has_source = !result.sum.empty() || !result.parts.empty() || count == 0;
+  return has_source && is_empty_or(count * sizeof(float), result.sum) &&
+         is_empty_or(on_wire, result.wire) &&
+         is_empty_or(count * element_bytes(result.datatype), result.stored);
+}
 
 FormatCodec::FormatCodec() noexcept : kernels_(&scalar_format_kernels()) {
   for (const FormatKernels* const better : {avx512_format_kernels(), avx2_format_kernels()}) {
@@ -63,56 +90,30 @@ bool FormatCodec::encode(WireFormat format, DataType type, BytesIn values,
 
 bool FormatCodec::decode(WireFormat format, DataType type, BytesIn wire,
                          BytesOut values) const noexcept {
-  if (!travels(format, type)) return false;
-  const std::size_t count = count_of(format, wire.size());
-  if (count == kCountMax || values.size() != count * element_bytes(type)) return false;
+  if (!is_well_formed(format, type, wire, values)) return false;
   const FloatEnvironment defaults;
-  functions_of(*kernels_, format).decode(type, wire.data(), values.data(), count);
+  functions_of(*kernels_, format)
+      .decode(type, wire.data(), values.data(), values.size() / element_bytes(type));
   return true;
 }
 
 bool FormatCodec::add_decoded(WireFormat format, BytesIn wire, BytesOut sum) const noexcept {
-  if (!travels(format, DataType::kFloat32)) return false;
-  const std::size_t count = count_of(format, wire.size());
-  if (count == kCountMax || sum.size() != count * sizeof(float)) return false;
+  if (!is_well_formed(format, DataType::kFloat32, wire, sum)) return false;
   const FloatEnvironment defaults;
-  functions_of(*kernels_, format).add(wire.data(), sum.data(), count);
+  functions_of(*kernels_, format).add(wire.data(), sum.data(), sum.size() / sizeof(float));
   return true;
 }
 
 bool FormatCodec::make_part(const FormatPart& part) const noexcept {
-  if (!travels(part.format, part.datatype) || part.members.empty()) return false;
-  const std::size_t bytes = part.members[0].size();
-  const std::size_t count = bytes / element_bytes(part.datatype);
-  if (count >= kCountMax || bytes % element_bytes(part.datatype) != 0) return false;
-  for (const BytesIn& member : part.members) {
-    if (member.size() != bytes) return false;
-  }
-  if (part.wire.size() != wire_bytes(part.format, part.datatype, count) ||
-      !is_empty_or(count * sizeof(float), part.residual_in) ||
-      !is_empty_or(count * sizeof(float), part.residual_out) || !is_empty_or(bytes, part.stored)) {
-    return false;
-  }
+  if (!is_well_formed(part)) return false;
   const FloatEnvironment defaults;
-  functions_of(*kernels_, part.format).part(part, count);
+  functions_of(*kernels_, part.format)
+      .part(part, part.members[0].size() / element_bytes(part.datatype));
   return true;
 }
 
 bool FormatCodec::make_result(const FormatResult& result) const noexcept {
-  const std::size_t count = result.count;
-  if (!travels(result.format, result.datatype) || count >= kCountMax || result.divisor == 0 ||
-      result.divisor > kMaxProcesses) {
-    return false;
-  }
-  const std::size_t on_wire = wire_bytes(result.format, result.datatype, count);
-  if (!is_empty_or(count * sizeof(float), result.sum) || !is_empty_or(on_wire, result.wire) ||
-      !is_empty_or(count * element_bytes(result.datatype), result.stored) ||
-      (result.sum.empty() && result.parts.empty() && count != 0)) {
-    return false;
-  }
-  for (const BytesIn& part : result.parts) {
-    if (part.size() != on_wire) return false;
-  }
+  if (!is_well_formed(result)) return false;
   const FloatEnvironment defaults;
   functions_of(*kernels_, result.format).result(result);
   return true;

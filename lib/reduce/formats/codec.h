@@ -60,6 +60,13 @@ struct FormatResult {
   BytesOut stored;
 };
 
+/// Whether lengths, format and datatype fit each other, as FormatCodec checks them.
+[[nodiscard]] bool is_well_formed(const FormatPart& part) noexcept;
+[[nodiscard]] bool is_well_formed(const FormatResult& result) noexcept;
+/// Of a decoding to `values`, of `type`.
+[[nodiscard]] bool is_well_formed(WireFormat format, DataType type, BytesIn wire,
+                                  BytesIn values) noexcept;
+
 /// One instruction set's functions. A pointer to a table: copy it freely.
 class FormatCodec {
  public:

@@ -57,22 +57,6 @@ GRADWIRE_ANYWHERE void copy_tile(const BatchItem& item, const std::uint64_t* add
   }
 }
 
-/// The item that holds `tile` of the batch.
-GRADWIRE_ANYWHERE inline std::uint32_t item_of_tile(const Batch& batch,
-                                                    std::uint32_t tile) noexcept {
-  std::uint32_t low = 0;
-  std::uint32_t high = batch.item_count;
-  while (high - low > 1) {
-    const std::uint32_t middle = (low + high) / 2;
-    if (batch.items[middle].first_tile <= tile) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 template <class Ops, class Load>
 GRADWIRE_ANYWHERE void fold_tile_by_redop(const BatchItem& item, const std::uint64_t* addresses,
                                           std::uint32_t tile, std::uint32_t thread,

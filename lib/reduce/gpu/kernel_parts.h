@@ -67,4 +67,21 @@ GRADWIRE_ANYWHERE inline T* at_address(std::uint64_t address) noexcept {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
 }
 
+/// The item that holds `tile` of the batch.
+template <class AnyBatch>
+GRADWIRE_ANYWHERE inline std::uint32_t item_of_tile(const AnyBatch& batch,
+                                                    std::uint32_t tile) noexcept {
+  std::uint32_t low = 0;
+  std::uint32_t high = batch.item_count;
+  while (high - low > 1) {
+    const std::uint32_t middle = (low + high) / 2;
+    if (batch.items[middle].first_tile <= tile) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 }  // namespace gradwire::reduce
