@@ -32,6 +32,18 @@ namespace {
 
 inline constexpr std::size_t kStripBytes = kFormatBlock * sizeof(float);
 
+/// Asks for an array's bytes 2 KiB behind those of the current strip: two strips of fp32. The
+/// processor's own prefetching follows a walk by short strips badly: encoding from memory took 1.6
+/// times as long without it (AMD EPYC, family 25, model 1). What lies behind the array is asked for
+/// in vain, and that never faults.
+inline __attribute__((always_inline)) void fetch_ahead(const std::byte* strip,
+                                                       std::size_t bytes) noexcept {
+  constexpr std::size_t kLine = 64;
+  for (std::size_t line = 0; line < bytes; line += kLine) {
+    __builtin_prefetch(strip + 2 * kStripBytes + line);
+  }
+}
+
 struct alignas(64) Room {
   std::byte bytes[kStripBytes];
 };
@@ -96,6 +108,7 @@ struct Strips {
                                                    std::byte* x) noexcept {
     Room room;
     const std::byte* const from = strip.readable(array + strip.at * kBytes, kBytes, room);
+    fetch_ahead(from, strip.count * kBytes);
     GRADWIRE_UNROLL_FOUR
     for (std::size_t i = 0; i < strip.padded; i += Ops::kElements) {
       Vector value = kBytes == 2 ? Ops::load_bf16(from + i * kBytes) : Ops::load(from + i * kBytes);
@@ -196,18 +209,29 @@ struct Strips {
     }
   }
 
+  /// What encoding lost, in one walk with what the strip decodes to if that is stored as fp32.
+  /// `values` may be what x is read from.
   GRADWIRE_KERNEL_TARGET static void store_residual(const Strip& strip, const std::byte* x,
                                                     const std::byte* wire, std::size_t count,
-                                                    std::byte* residual) noexcept {
-    Room values;
-    decode_strip<How::kSet>(strip, wire, count, values.bytes);
+                                                    std::byte* residual,
+                                                    std::byte* values) noexcept {
+    const Places<kFormat> places(count, strip.at);
     Room room;
-    std::byte* const to = strip.writable(residual + strip.at * sizeof(float), room);
+    const std::byte* const from = strip.readable(wire + places.elements, kElement, room);
+    const Vector scale = scale_of_strip(wire, places);
+    Room lost_room;
+    Room values_room;
+    std::byte* const lost = strip.writable(residual, lost_room);
+    std::byte* const to = values == nullptr ? nullptr : strip.writable(values, values_room);
     GRADWIRE_UNROLL_FOUR
-    for (std::size_t i = 0; i < strip.padded * 4; i += kVectorBytes) {
-      Ops::store(to + i, Ops::residual(Ops::load(x + i), Ops::load(values.bytes + i)));
+    for (std::size_t i = 0; i < strip.padded; i += Ops::kElements) {
+      Vector value = decoded(from + i * kElement, scale);
+      if constexpr (kFormat == WireFormat::kInt8) value = Ops::seal(value);
+      Ops::store(lost + i * 4, Ops::residual(Ops::load(x + i * 4), value));
+      if (to != nullptr) Ops::store(to + i * 4, value);
     }
-    strip.settle(residual + strip.at * sizeof(float), sizeof(float), room);
+    strip.settle(residual, sizeof(float), lost_room);
+    if (values != nullptr) strip.settle(values, sizeof(float), values_room);
   }
 
   /// What a part's strip comes to before it is encoded: in the only member, if that will do.
@@ -216,6 +240,7 @@ struct Strips {
     const std::byte* const first = part.members[0].data();
     if (part.members.size() == 1 && part.residual_in.empty() &&
         part.datatype == DataType::kFloat32) {
+      fetch_ahead(first + strip.at * sizeof(float), strip.count * sizeof(float));
       return strip.readable(first + strip.at * sizeof(float), sizeof(float), room);
     }
     take<false>(strip, part.datatype, first, room.bytes);
@@ -234,10 +259,14 @@ struct Strips {
       const Strip strip = strip_at(at, count);
       const std::byte* const x = fold(strip, work, room);
       encode_strip(strip, x, work.wire.data(), count);
-      // `stored` may be what x is read from, and so comes last.
+      const bool is_fp32 = work.datatype == DataType::kFloat32;
+      const bool with_stored = !work.stored.empty() && is_fp32;
       if (!work.residual_out.empty()) {
-        store_residual(strip, x, work.wire.data(), count, work.residual_out.data());
+        store_residual(strip, x, work.wire.data(), count, work.residual_out.data() + at * 4,
+                       with_stored ? work.stored.data() + at * 4 : nullptr);
+        if (is_fp32) continue;
       }
+      // It may be what x is read from, and so comes last.
       if (!work.stored.empty()) {
         store_decoded(strip, work.datatype, work.wire.data(), count, work.stored.data());
       }
