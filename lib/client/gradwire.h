@@ -125,6 +125,15 @@ enum {
   GW_BARRIER = 11
 };
 
+/** How elements may travel between ranks, if not as they are (doc/protocol/formats.md). No call
+ * takes one yet. The values never change. */
+typedef int32_t gw_wire;
+enum {
+  GW_WIRE_SAME = 0, /**< in the datatype itself */
+  GW_WIRE_BF16 = 1, /**< of fp32: its upper half, rounded */
+  GW_WIRE_INT8 = 2  /**< of fp32 and bf16: a byte each, and a scale for 256 of them */
+};
+
 /* ---- Library ---- */
 
 /** GW_ABI_VERSION of the library that is loaded. Never fails. */
@@ -136,6 +145,22 @@ const char* gw_status_name(gw_status status);
 /** The sentence of the calling thread's last call that did not return GW_OK; "" before the first.
  * Valid until the thread's next call that fails. */
 const char* gw_last_error(void);
+
+/* ---- Wire formats ---- */
+
+/** What is left of values that travel in a format: encodes and decodes them here, as a rank of one
+ * member does with its input, bit for bit, whatever the thread's floating-point control is. What is
+ * lost can be added to the next input (error feedback). Needs no daemon, and memory of the host.
+ * @param input     [count] of `datatype`, from the first element of an op on; of a reduce-scatter,
+ *                  from the first one of a process's block. No alignment is needed.
+ * @param output    [count] of `datatype`: what every rank makes of them; bf16 is rounded once more.
+ *                  It may be `input`, or NULL.
+ * @param residual  fp32 [count]: input less what it decodes to in fp32, 0 where that is no finite
+ *                  number. It overlaps nothing. NULL: not wanted. Not both are NULL.
+ * @return GW_UNSUPPORTED if `datatype` cannot travel so. GW_WIRE_SAME takes the same datatypes as
+ * GW_WIRE_INT8, and loses nothing. */
+gw_status gw_round_trip(gw_wire wire, gw_datatype datatype, uint64_t count, const void* input,
+                        void* output, float* residual);
 
 /* ---- Client ---- */
 

@@ -21,6 +21,7 @@ After ``os.fork()`` the child cannot use its parent's objects.
 """
 from ._native import GradwireError, Status, library_path, version
 from .client import Client, Group, Memory, Work, daemon_status
+from .formats import round_trip
 
 __all__ = [
     "Client",
@@ -31,5 +32,6 @@ __all__ = [
     "Work",
     "daemon_status",
     "library_path",
+    "round_trip",
     "version",
 ]

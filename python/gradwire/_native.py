@@ -231,6 +231,10 @@ _FUNCTIONS = {
     "gw_work_is_done": (ctypes.c_int, [_Handle]),
     "gw_work_op_seq": (ctypes.c_uint64, [_Handle]),
     "gw_work_free": (None, [_Handle]),
+    "gw_round_trip": (
+        ctypes.c_int,
+        [ctypes.c_int32, ctypes.c_int32, ctypes.c_uint64, *[ctypes.c_void_p] * 3],
+    ),
 }
 
 
