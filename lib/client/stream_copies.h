@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "client/staging.h"
 #include "gpu/cuda_device.h"
+#include "ipc/unique_fd.h"
 
 namespace gradwire::client {
 
