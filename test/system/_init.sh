@@ -4,6 +4,7 @@
 #   GRADWIRED        the daemon
 #   GRADWIRE_LIBRARY the client library
 #   GRADWIRE_RANK_CLIENT, GRADWIRE_PERF, GRADWIRE_CLI  a client in C, the bench, the operator's tool
+#   GRADWIRE_NCCL_NET, GRADWIRE_NCCL_PLAYER  the plug-in for NCCL, and a program that plays NCCL
 #   GRADWIRE_SANITIZE the build's sanitizers, or none
 # By hand: test/system/SUBJECT/STORY.sh, which takes them from build/ (or from $GRADWIRE_BUILD).
 # A story that cannot run here skips: exit 77, its last line says why.
@@ -15,6 +16,8 @@ gradwired=${GRADWIRED:-$build_folder/app/gradwired/gradwired}
 rank_client=${GRADWIRE_RANK_CLIENT:-$build_folder/test/system/rank_client}
 gradwire_cli=${GRADWIRE_CLI:-$build_folder/app/gradwire/gradwire}
 small_pool=${GRADWIRE_SMALL_POOL:-$build_folder/test/system/libsmall_pool.so}
+nccl_net=${GRADWIRE_NCCL_NET:-$build_folder/lib/nccl_net/libnccl-net-gradwire.so}
+nccl_player=${GRADWIRE_NCCL_PLAYER:-$build_folder/test/nccl/nccl_player}
 gradwire_perf=${GRADWIRE_PERF:-$build_folder/app/gradwire-perf/gradwire-perf}
 export GRADWIRE_LIBRARY=${GRADWIRE_LIBRARY:-$build_folder/lib/client/libgradwire.so}
 # The programs of stories.

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "nccl_net/daemon.h"
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace gradwire::nccl_net {
+namespace {
+
+constexpr std::size_t kStatusBytesMax = 16u << 20;
+/// What NCCL is told of a port that does not say how fast it is, such as a memif link.
+constexpr int kUnknownMbps = 10'000;
+
+std::string last_error() { return gw_last_error(); }
+
+/// "up 25000 Mbit/s full duplex"; a link without a speed is "up".
+int speed_of(const std::string& link) {
+  int mbps = 0;
+  if (std::sscanf(link.c_str(), "up %d Mbit/s", &mbps) == 1 && mbps > 0) return mbps;
+  return kUnknownMbps;
+}
+
+std::string resolved(const std::string& path) {
+  char found[PATH_MAX];
+  return realpath(path.c_str(), found) != nullptr ? found : "";
+}
+
+/// A port is named by its PCI address, or "net_af_xdp0,iface=eth1" and the like.
+std::string pci_path_of(const std::string& device) {
+  std::string path = resolved("/sys/bus/pci/devices/" + device);
+  const std::size_t at = device.find("iface=");
+  if (path.empty() && at != std::string::npos) {
+    const std::string interface = device.substr(at + 6, device.find(',', at) - at - 6);
+    path = resolved("/sys/class/net/" + interface + "/device");
+  }
+  return path;
+}
+
+bool read_status(std::string& text, std::string& why) {
+  std::vector<char> room(64 * 1024);
+  std::size_t needed = 0;
+  gw_status status = gw_daemon_status(nullptr, 0, room.data(), room.size(), &needed);
+  // It may grow between two calls.
+  for (int tries = 0; status == GW_RESOURCE_EXHAUSTED && tries < 3; ++tries) {
+    if (needed > kStatusBytesMax) break;
+    room.resize(needed + needed / 4);
+    status = gw_daemon_status(nullptr, 0, room.data(), room.size(), &needed);
+  }
+  if (status != GW_OK) {
+    why = last_error();
+    return false;
+  }
+  text = room.data();
+  return true;
+}
+
+}  // namespace
+
+std::shared_ptr<Clients> Clients::open(std::string& why) {
+  std::shared_ptr<Clients> made(new Clients);
+  for (gw_client*& client : made->clients_) {
+    if (gw_open(nullptr, nullptr, &client) != GW_OK) {
+      why = last_error();
+      return nullptr;
+    }
+  }
+  return made;
+}
+
+Clients::~Clients() {
+  for (gw_client* client : clients_) gw_close(client);
+}
+
+bool Clients::describe(Hello& hello, std::string& why) const {
+  for (std::uint32_t i = 0; i < kClients; ++i) {
+    auto& info = hello.infos[i];
+    if (gw_client_describe(clients_[i], info.data(), info.size()) != GW_OK) {
+      why = last_error();
+      return false;
+    }
+  }
+  return true;
+}
+
+bool read_facts(DeviceFacts& facts, std::string& why) {
+  std::string text;
+  if (!read_status(text, why)) return false;
+  facts = {.name = "gradwire0", .pci_path = "", .speed_mbps = 0};
+  const nlohmann::json status = nlohmann::json::parse(text, nullptr, false);
+  if (status.is_discarded() || !status.contains("ports") || !status["ports"].is_array()) {
+    why = "the daemon's status has no ports";
+    return false;
+  }
+  for (const nlohmann::json& port : status["ports"]) {
+    if (!port.is_object()) continue;
+    facts.speed_mbps += speed_of(port.value("link", ""));
+    if (facts.pci_path.empty()) facts.pci_path = pci_path_of(port.value("device", ""));
+  }
+  return true;
+}
+
+}  // namespace gradwire::nccl_net

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "nccl_net/engine.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "nccl_net/log.h"
+#include "nccl_net/own_address.h"
+
+namespace gradwire::nccl_net {
+namespace {
+
+constexpr int kBacklog = 512;
+/// Of one call of accept().
+constexpr int kAcceptsAtOnce = 4;
+/// A process has links with so many others, in and out; more are refused.
+constexpr std::size_t kLinksMax = 1024;
+
+bool fill_random(Token& token) {
+  return getrandom(token.data(), sizeof(token), 0) == static_cast<ssize_t>(sizeof(token));
+}
+
+}  // namespace
+
+Engine& Engine::get() {
+  static Engine* engine = new Engine;
+  return *engine;
+}
+
+Engine::Engine() {
+  if (!fill_random(process_)) std::abort();  // the kernel always has them once it is up
+}
+
+std::shared_ptr<Clients> Engine::clients(std::string& why) {
+  const std::lock_guard lock(clients_mutex_);
+  Hello probe;
+  if (clients_ != nullptr && !clients_->describe(probe, why)) clients_ = nullptr;
+  if (clients_ == nullptr) clients_ = Clients::open(why);
+  if (clients_ != nullptr) why.clear();
+  return clients_;
+}
+
+Status Engine::listen(Handle& handle, Listener** out) {
+  auto made = std::make_unique<Listener>();
+  handle = Handle{};
+  std::string why;
+  if (!own_address(handle.address, why)) {
+    warn("%s", why.c_str());
+    return kSystemError;
+  }
+  auto* address = reinterpret_cast<sockaddr*>(&handle.address);
+  socklen_t bytes = sizeof(handle.address);
+  made->socket = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (made->socket < 0 || bind(made->socket, address, bytes) != 0 ||
+      ::listen(made->socket, kBacklog) != 0 || getsockname(made->socket, address, &bytes) != 0 ||
+      !fill_random(made->token)) {
+    warn("listening for TCP connections: %s", std::strerror(errno));
+    if (made->socket >= 0) ::close(made->socket);
+    return kSystemError;
+  }
+  handle.listener = made->token;
+  handle.process = process_;
+  const std::lock_guard lock(mutex);
+  listeners_[made->token] = made.get();
+  *out = made.release();
+  return kSuccess;
+}
+
+Engine::Attempt Engine::begin(const Handle& handle, bool own) {
+  for (const auto& link : links_) {
+    const bool usable =
+        link->state() == Link::State::kForming || link->state() == Link::State::kReady;
+    if (!own && link->sends() && usable && link->peer() == handle.process) return {link, false};
+  }
+  links_.push_back(Link::begin(handle));
+  return {links_.back(), true};
+}
+
+Status Engine::connect(Handle& handle, Connection** out) {
+  *out = nullptr;
+  if (handle.magic != kMagic) {
+    warn("the handle is not this plug-in's, or another version's: all ranks need the same one");
+    return kInvalidUsage;
+  }
+  if (handle.process == process_) {
+    warn("two ranks of one process connect by net: this plug-in does not carry that");
+    return kInvalidUsage;
+  }
+  const std::lock_guard lock(mutex);
+  if (handle.attempt == 0) {
+    if (links_.size() >= kLinksMax) {
+      warn("this process already has links with %zu others", links_.size());
+      return kSystemError;
+    }
+    handle.attempt = next_attempt_++;
+    attempts_[handle.attempt] = begin(handle, false);
+  }
+  Attempt& attempt = attempts_[handle.attempt];
+  if (attempt.link == nullptr) return kInvalidUsage;
+  switch (attempt.link->state()) {
+    case Link::State::kForming:
+      return kSuccess;
+    case Link::State::kReady:
+      *out = attempt.link->open(handle.listener);
+      if (*out != nullptr) attempts_.erase(handle.attempt);
+      return kSuccess;
+    case Link::State::kFailed:
+      if (attempt.own) break;
+      // It was made for somebody else, whose listener may be gone.
+      [[fallthrough]];
+    case Link::State::kEnded:
+      attempt = begin(handle, true);
+      return kSuccess;
+  }
+  warn("no connection: %s", attempt.link->why().c_str());
+  attempts_.erase(handle.attempt);
+  return kRemoteError;
+}
+
+Status Engine::accept(Listener& listener, Connection** out) {
+  *out = nullptr;
+  const std::lock_guard lock(mutex);
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    const int fd = accept4(listener.socket, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) break;
+    if (links_.size() >= kLinksMax) {
+      warn("this process already has links with %zu others", links_.size());
+      ::close(fd);
+      break;
+    }
+    links_.push_back(Link::take(fd));
+  }
+  if (listener.opened.empty()) {
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (!links_[i]->sends()) links_[i]->progress(nullptr);
+    }
+  }
+  if (listener.opened.empty()) return kSuccess;
+  *out = listener.opened.front();
+  listener.opened.pop_front();
+  return kSuccess;
+}
+
+bool Engine::offer(const Token& listener, Connection* connection) {
+  const auto found = listeners_.find(listener);
+  if (found == listeners_.end()) return false;
+  found->second->opened.push_back(connection);
+  return true;
+}
+
+void Engine::close(Listener* listener) {
+  const std::lock_guard lock(mutex);
+  listeners_.erase(listener->token);
+  for (Connection* connection : listener->opened) connection->link->close(*connection);
+  ::close(listener->socket);
+  delete listener;
+}
+
+void Engine::close(Connection* connection) {
+  const std::lock_guard lock(mutex);
+  const std::shared_ptr<Link> link = connection->link;
+  link->close(*connection);
+}
+
+void Engine::forget(const Link& link) {
+  const std::lock_guard lock(mutex);
+  std::erase_if(links_, [&](const auto& one) { return one.get() == &link; });
+}
+
+}  // namespace gradwire::nccl_net

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// What the plug-in has of this process: listeners, links, clients of the daemon. One lock guards
+/// all of it, and whatever is in it. isend(), irecv() and test() only try to take the lock, and say
+/// "not yet" while somebody else has it: nobody holds it for longer than a copy of one segment
+/// takes. It is never destroyed, since links' threads may outlive main(). Allocates as connections
+/// come.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "nccl_net/abi.h"
+#include "nccl_net/daemon.h"
+#include "nccl_net/link.h"
+#include "nccl_net/messages.h"
+
+namespace gradwire::nccl_net {
+
+struct Listener {
+  int socket = -1;
+  Token token{};
+  std::deque<Connection*> opened;  ///< that accept() has not given to NCCL
+};
+
+class Engine {
+ public:
+  static Engine& get();
+
+  std::mutex mutex;
+
+  /// Random, of this process.
+  [[nodiscard]] const Token& process() const { return process_; }
+  /// Opened when they are needed first, and again if the daemon was started again. Takes a lock of
+  /// its own. @return nullptr: `why` says what is wrong.
+  std::shared_ptr<Clients> clients(std::string& why);
+
+  // These take the lock. None waits for anybody; *out stays null until there is a connection.
+  Status listen(Handle& handle, Listener** out);
+  Status connect(Handle& handle, Connection** out);
+  Status accept(Listener& listener, Connection** out);
+  void close(Listener* listener);
+  void close(Connection* connection);
+
+  // These are called with the lock.
+  /// A connection that the other end has opened. @return false: nobody listens there.
+  bool offer(const Token& listener, Connection* connection);
+  [[nodiscard]] bool listens(const Token& listener) const {
+    return listeners_.count(listener) != 0;
+  }
+  /// Takes the lock: the link's thread ends.
+  void forget(const Link& link);
+
+ private:
+  Engine();
+  /// A connect() that has not given a connection yet. One that NCCL gives up stays: nobody tells.
+  struct Attempt {
+    std::shared_ptr<Link> link;
+    bool own = false;  ///< the link was made for it
+  };
+  Attempt begin(const Handle& handle, bool own);
+
+  Token process_{};
+  std::mutex clients_mutex_;
+  std::shared_ptr<Clients> clients_;
+  std::map<Token, Listener*> listeners_;
+  std::vector<std::shared_ptr<Link>> links_;
+  std::map<std::uint64_t, Attempt> attempts_;
+  std::uint64_t next_attempt_ = 1;
+};
+
+}  // namespace gradwire::nccl_net

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A link's thread: makes the link, sleeps while it is used, takes it down. It has Engine's lock
+// only where it says so; what waits here waits without it.
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "nccl_net/engine.h"
+#include "nccl_net/link.h"
+#include "nccl_net/log.h"
+
+namespace gradwire::nccl_net {
+namespace {
+
+/// A process that has connected says hello at once.
+constexpr time_t kHelloS = 5;
+/// Its group may have to wait for its daemon.
+constexpr time_t kReadyS = 40;
+constexpr std::uint32_t kJoinMs = 30'000;
+/// For what was said last to be on its way.
+constexpr int kFlushTries = 200;
+constexpr int kFlushMs = 10;
+constexpr int kDrainTries = 10'000;
+
+void bound_waits(int socket, time_t seconds) {
+  const timeval bound{seconds, 0};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
+}
+
+template <class Message>
+bool say(int socket, const Message& message) {
+  return send(socket, &message, sizeof(message), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(sizeof(message));
+}
+
+template <class Message>
+bool hear(int socket, Message& message) {
+  return recv(socket, &message, sizeof(message), MSG_WAITALL) ==
+         static_cast<ssize_t>(sizeof(message));
+}
+
+std::string system_error(const char* what) {
+  return std::string(what) + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+std::shared_ptr<Link> Link::begin(const Handle& to) {
+  auto link = std::make_shared<Link>(true, -1, to);
+  std::thread([link] { link->run(); }).detach();
+  return link;
+}
+
+std::shared_ptr<Link> Link::take(int socket) {
+  auto link = std::make_shared<Link>(false, socket, Handle{});
+  std::thread([link] { link->run(); }).detach();
+  return link;
+}
+
+Link::Link(bool sends, int socket, const Handle& to)
+    : sends_(sends), listener_(to.listener), peer_(to.process), to_(to) {
+  if (socket >= 0) pipe_.use(socket);
+  bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+Link::~Link() {
+  pipe_.close();
+  if (bell_ >= 0) ::close(bell_);
+}
+
+void Link::wake() {
+  const std::uint64_t one = 1;
+  // It holds 2^64 - 2 of them.
+  [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof(one));
+}
+
+void Link::run() {
+  std::string why;
+  const bool formed = form(why);
+  {
+    const std::lock_guard lock(Engine::get().mutex);
+    if (formed) {
+      state_ = State::kReady;
+    } else {
+      why_ = why;
+      state_ = State::kFailed;
+      if (!sends_) warn("a process that connects here was refused: %s", why.c_str());
+    }
+  }
+  if (formed) watch();
+  take_down();
+  Engine::get().forget(*this);
+}
+
+bool Link::form(std::string& why) {
+  if (bell_ < 0) {
+    why = system_error("eventfd");
+    return false;
+  }
+  if (sends_) {
+    const int fd = socket(to_.address.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+      why = system_error("socket");
+      return false;
+    }
+    bound_waits(fd, kHelloS);
+    const auto* address = reinterpret_cast<const sockaddr*>(&to_.address);
+    const bool connected = connect(fd, address, sizeof(to_.address)) == 0;
+    if (!connected) why = system_error("connecting by TCP to the process that listens");
+    pipe_.use(fd);
+    if (!connected) return false;
+  }
+  const int fd = pipe_.socket();
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  pipe_.block();
+  bound_waits(fd, kHelloS);
+  const bool joined = say_hello(why);
+  pipe_.use(fd);
+  return joined;
+}
+
+bool Link::say_hello(std::string& why) {
+  const int fd = pipe_.socket();
+  Hello own;
+  Hello other;
+  own.listener = listener_;
+  own.process = Engine::get().process();
+  if (!sends_) {
+    if (!hear(fd, other) || other.magic != kMagic || other.clients != kClients) {
+      why = "it did not say hello, or has another version of the plug-in";
+      return false;
+    }
+    const std::lock_guard lock(Engine::get().mutex);
+    if (!Engine::get().listens(other.listener)) {
+      why = "it asks for a listener that is not there";
+      return false;
+    }
+    own.listener = other.listener;
+  }
+  clients_ = Engine::get().clients(why);
+  if (clients_ == nullptr) return false;
+  if (!clients_->describe(own, why)) return false;
+  if (sends_ && getrandom(&own.group_id, sizeof(own.group_id), 0) != sizeof(own.group_id)) {
+    why = system_error("getrandom");
+    return false;
+  }
+  if (!say(fd, own)) {
+    why = system_error("saying hello");
+    return false;
+  }
+  if (sends_) {
+    // It opens its clients first.
+    bound_waits(fd, kReadyS);
+    if (!hear(fd, other) || other.magic != kMagic || other.clients != kClients) {
+      why =
+          "the process that listens did not answer: its log says why, or its plug-in is another "
+          "version";
+      return false;
+    }
+  }
+  bound_waits(fd, kReadyS);
+  return say_ready(join(sends_ ? own : other, sends_ ? other : own, why), why);
+}
+
+bool Link::join(const Hello& sender, const Hello& receiver, std::string& why) {
+  std::array<unsigned char, 2 * kClients * GW_RANK_INFO_BYTES> infos;
+  std::memcpy(infos.data(), sender.infos.data(), infos.size() / 2);
+  std::memcpy(infos.data() + infos.size() / 2, receiver.infos.data(), infos.size() / 2);
+  std::array<std::string, kClients> errors;
+  const auto join_one = [&](std::uint32_t i) {
+    End& end = ends_[i];
+    gw_client* client = clients_->at(i);
+    constexpr std::uint64_t kBytes = std::uint64_t{kSlots} * kSegmentBytes;
+    if (gw_memory_alloc(client, kBytes, &end.memory) != GW_OK) {
+      errors[i] = gw_last_error();
+      return;
+    }
+    if (gw_memory_device(end.memory) != -1) {
+      errors[i] =
+          "the daemon's gradient memory is on a GPU, where this plug-in cannot copy to: "
+          "set client_memory = \"host\" in the daemon's [gpu]";
+      return;
+    }
+    end.base = static_cast<char*>(gw_memory_address(end.memory));
+    gw_processes_config config{};
+    config.struct_bytes = sizeof(config);
+    config.epoch = 1;
+    config.group_id = sender.group_id;
+    config.process = (sends_ ? 0 : kClients) + i;
+    config.processes = 2 * kClients;
+    config.timeout_ms = kJoinMs;
+    config.infos = infos.data();
+    config.infos_bytes = infos.size();
+    if (gw_group_join_processes(client, &config, &end.group) != GW_OK) errors[i] = gw_last_error();
+  };
+  std::array<std::thread, kClients> threads;
+  for (std::uint32_t i = 0; i < kClients; ++i) threads[i] = std::thread(join_one, i);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) {
+    if (why.empty()) why = error;
+  }
+  return why.empty();
+}
+
+bool Link::say_ready(bool ok, std::string& why) {
+  const int fd = pipe_.socket();
+  Ready own;
+  own.ok = ok ? 1 : 0;
+  std::snprintf(own.text.data(), own.text.size(), "%s", why.c_str());
+  Ready other;
+  const bool heard = say(fd, own) && hear(fd, other);
+  if (!ok) return false;
+  if (!heard) {
+    why = "the other process went away while the link to it was made";
+    return false;
+  }
+  other.text.back() = 0;
+  if (other.ok == 0) why = std::string("the other process says: ") + other.text.data();
+  return other.ok != 0;
+}
+
+/// Until the link is to end.
+void Link::watch() {
+  bool gone = false;
+  while (true) {
+    pollfd wait[2] = {{bell_, POLLIN, 0}, {pipe_.socket(), POLLRDHUP, 0}};
+    // Once the other end has closed, only the bell is left to wait for.
+    poll(wait, gone ? 1 : 2, -1);
+    const std::lock_guard lock(Engine::get().mutex);
+    if (!gone && wait[1].revents != 0) {
+      gone = true;
+      for (int i = 0; i < kDrainTries && state_ == State::kReady && !pipe_.ended(); ++i) {
+        progress(nullptr);
+      }
+      if (open_ == 0) ending_ = true;
+    }
+    if (ending_) return;
+  }
+}
+
+void Link::take_down() {
+  bool said = false;
+  for (int tries = 0; tries < kFlushTries && !said; ++tries) {
+    if (tries > 0) usleep(kFlushMs * 1000);
+    const std::lock_guard lock(Engine::get().mutex);
+    if (state_ == State::kReady) state_ = State::kEnded;
+    if (state_ == State::kEnded) pipe_.flush();
+    said = state_ != State::kEnded || pipe_.ended() || pipe_.is_empty();
+  }
+  {
+    const std::lock_guard lock(Engine::get().mutex);
+    for (Stream& stream : streams_) {
+      for (; stream.head != stream.posted; ++stream.head) gw_work_free(stream.at(stream.head).work);
+    }
+  }
+  if (pipe_.socket() >= 0) shutdown(pipe_.socket(), SHUT_WR);
+  for (End& end : ends_) gw_group_free(end.group);
+  // It belongs to the daemon until that has left the group.
+  for (End& end : ends_) {
+    if (end.memory == nullptr) continue;
+    gw_status status = gw_memory_free(end.memory);
+    for (int tries = 0; status == GW_BUSY && tries < kFlushTries; ++tries) {
+      usleep(kFlushMs * 1000);
+      status = gw_memory_free(end.memory);
+    }
+    if (status != GW_OK) warn("gradient memory is not given back: %s", gw_last_error());
+  }
+  // What the other end still says is read: a socket closed with unread bytes in it would take what
+  // was said here last away from the other end.
+  if (pipe_.socket() >= 0 && sends_) {
+    pollfd wait{pipe_.socket(), POLLRDHUP, 0};
+    poll(&wait, 1, kFlushTries * kFlushMs);
+  }
+  const std::lock_guard lock(Engine::get().mutex);
+  Record record;
+  for (int i = 0; i < kDrainTries && pipe_.socket() >= 0 && pipe_.next(record); ++i) {
+  }
+  pipe_.close();
+  // They keep the link alive, and nobody else has them any more.
+  connections_.clear();
+}
+
+}  // namespace gradwire::nccl_net

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "nccl_net/record_pipe.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gradwire::nccl_net {
+
+void RecordPipe::use(int socket) {
+  socket_ = socket;
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+}
+
+void RecordPipe::block() { fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK); }
+
+void RecordPipe::close() {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+  ended_ = true;
+}
+
+void RecordPipe::put(const Record& record) {
+  std::array<unsigned char, sizeof(Record)> bytes;
+  std::memcpy(bytes.data(), &record, sizeof(record));
+  for (const unsigned char byte : bytes) out_[written_++ % kBytes] = byte;
+}
+
+void RecordPipe::flush() {
+  while (!ended_ && written_ != sent_) {
+    const std::uint64_t at = sent_ % kBytes;
+    const std::uint64_t bytes = std::min(written_ - sent_, kBytes - at);
+    const ssize_t taken = send(socket_, &out_[at], bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (taken < 0 && errno == EINTR) continue;
+    // An error shows when what has come before it was read.
+    if (taken <= 0) return;
+    sent_ += static_cast<std::uint64_t>(taken);
+  }
+}
+
+bool RecordPipe::next(Record& record) {
+  if (in_end_ - in_begin_ < sizeof(record) && !ended_) {
+    std::memmove(in_.data(), &in_[in_begin_], in_end_ - in_begin_);
+    in_end_ -= in_begin_;
+    in_begin_ = 0;
+    const ssize_t got = recv(socket_, &in_[in_end_], in_.size() - in_end_, MSG_DONTWAIT);
+    if (got > 0) {
+      in_end_ += static_cast<std::size_t>(got);
+    } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+      ended_ = true;
+    }
+  }
+  if (in_end_ - in_begin_ < sizeof(record)) return false;
+  std::memcpy(&record, &in_[in_begin_], sizeof(record));
+  in_begin_ += sizeof(record);
+  return true;
+}
+
+}  // namespace gradwire::nccl_net
