@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "nccl_net/daemon.h"
 
+#include <unistd.h>
+
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "nccl_net/log.h"
+
 namespace gradwire::nccl_net {
 namespace {
 
 constexpr std::size_t kStatusBytesMax = 16u << 20;
+/// How often, and after how long, memory is given back that is still in use.
+constexpr int kFreeTries = 200;
+constexpr unsigned kFreeUs = 10'000;
 /// What NCCL is told of a port that does not say how fast it is, such as a memif link.
 constexpr int kUnknownMbps = 10'000;
 
@@ -83,6 +91,32 @@ bool Clients::describe(Hello& hello, std::string& why) const {
     }
   }
   return true;
+}
+
+gw_memory* take_memory(gw_client* client, char** base, std::string& why) {
+  gw_memory* memory = nullptr;
+  if (gw_memory_alloc(client, std::uint64_t{kSlots} * kSegmentBytes, &memory) != GW_OK) {
+    why = last_error();
+    return nullptr;
+  }
+  if (gw_memory_device(memory) != -1) {
+    why =
+        "the daemon's gradient memory is on a GPU, where this plug-in cannot copy to: set "
+        "client_memory = \"host\" in the daemon's [gpu]";
+    free_memory(memory);
+    return nullptr;
+  }
+  *base = static_cast<char*>(gw_memory_address(memory));
+  return memory;
+}
+
+void free_memory(gw_memory* memory) {
+  gw_status status = gw_memory_free(memory);
+  for (int tries = 0; status == GW_BUSY && tries < kFreeTries; ++tries) {
+    usleep(kFreeUs);
+    status = gw_memory_free(memory);
+  }
+  if (status != GW_OK) warn("gradient memory is not given back: %s", gw_last_error());
 }
 
 bool read_facts(DeviceFacts& facts, std::string& why) {

@@ -31,6 +31,11 @@ class Clients {
   std::array<gw_client*, kClients> clients_{};
 };
 
+/// Gradient memory for kSlots segments, in *base. @return nullptr: `why` says what is wrong.
+gw_memory* take_memory(gw_client* client, char** base, std::string& why);
+/// When the daemon has let go of it, which may take 2 s after a group was left. nullptr is fine.
+void free_memory(gw_memory* memory);
+
 /// What NCCL is told of the one device.
 struct DeviceFacts {
   std::string name;      ///< "gradwire0"

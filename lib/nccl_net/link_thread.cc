@@ -17,6 +17,7 @@
 #include "nccl_net/engine.h"
 #include "nccl_net/link.h"
 #include "nccl_net/log.h"
+#include "nccl_net/setup_socket.h"
 
 namespace gradwire::nccl_net {
 namespace {
@@ -30,24 +31,6 @@ constexpr std::uint32_t kJoinMs = 30'000;
 constexpr int kFlushTries = 200;
 constexpr int kFlushMs = 10;
 constexpr int kDrainTries = 10'000;
-
-void bound_waits(int socket, time_t seconds) {
-  const timeval bound{seconds, 0};
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
-}
-
-template <class Message>
-bool say(int socket, const Message& message) {
-  return send(socket, &message, sizeof(message), MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(sizeof(message));
-}
-
-template <class Message>
-bool hear(int socket, Message& message) {
-  return recv(socket, &message, sizeof(message), MSG_WAITALL) ==
-         static_cast<ssize_t>(sizeof(message));
-}
 
 std::string system_error(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
@@ -108,17 +91,9 @@ bool Link::form(std::string& why) {
     return false;
   }
   if (sends_) {
-    const int fd = socket(to_.address.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-      why = system_error("socket");
-      return false;
-    }
-    bound_waits(fd, kHelloS);
-    const auto* address = reinterpret_cast<const sockaddr*>(&to_.address);
-    const bool connected = connect(fd, address, sizeof(to_.address)) == 0;
-    if (!connected) why = system_error("connecting by TCP to the process that listens");
-    pipe_.use(fd);
-    if (!connected) return false;
+    const int made = connect_to(to_.address, kHelloS, why);
+    if (made < 0) return false;
+    pipe_.use(made);
   }
   const int fd = pipe_.socket();
   const int on = 1;
@@ -181,18 +156,8 @@ bool Link::join(const Hello& sender, const Hello& receiver, std::string& why) {
   const auto join_one = [&](std::uint32_t i) {
     End& end = ends_[i];
     gw_client* client = clients_->at(i);
-    constexpr std::uint64_t kBytes = std::uint64_t{kSlots} * kSegmentBytes;
-    if (gw_memory_alloc(client, kBytes, &end.memory) != GW_OK) {
-      errors[i] = gw_last_error();
-      return;
-    }
-    if (gw_memory_device(end.memory) != -1) {
-      errors[i] =
-          "the daemon's gradient memory is on a GPU, where this plug-in cannot copy to: "
-          "set client_memory = \"host\" in the daemon's [gpu]";
-      return;
-    }
-    end.base = static_cast<char*>(gw_memory_address(end.memory));
+    end.memory = take_memory(client, &end.base, errors[i]);
+    if (end.memory == nullptr) return;
     gw_processes_config config{};
     config.struct_bytes = sizeof(config);
     config.epoch = 1;
@@ -267,15 +232,7 @@ void Link::take_down() {
   if (pipe_.socket() >= 0) shutdown(pipe_.socket(), SHUT_WR);
   for (End& end : ends_) gw_group_free(end.group);
   // It belongs to the daemon until that has left the group.
-  for (End& end : ends_) {
-    if (end.memory == nullptr) continue;
-    gw_status status = gw_memory_free(end.memory);
-    for (int tries = 0; status == GW_BUSY && tries < kFlushTries; ++tries) {
-      usleep(kFlushMs * 1000);
-      status = gw_memory_free(end.memory);
-    }
-    if (status != GW_OK) warn("gradient memory is not given back: %s", gw_last_error());
-  }
+  for (End& end : ends_) free_memory(end.memory);
   // What the other end still says is read: a socket closed with unread bytes in it would take what
   // was said here last away from the other end.
   if (pipe_.socket() >= 0 && sends_) {

@@ -1,110 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// libnccl-net-gradwire.so: the tables that NCCL looks for, net of versions 8 and 12. engine.h and
-/// link.h have the work. No exception leaves a function here, and none of isend(), irecv() and
-/// test() waits. One device stands for the daemon that GRADWIRE_SOCKET names.
-#include <climits>
+/// link.h have the work; plugin_collnet.cc has the tables of CollNet. No exception leaves a
+/// function here, and none of isend(), irecv() and test() waits. One device stands for the daemon
+/// that GRADWIRE_SOCKET names.
 #include <cstring>
-#include <exception>
 #include <mutex>
-#include <string>
 
 #include "nccl_net/abi.h"
-#include "nccl_net/daemon.h"
 #include "nccl_net/engine.h"
 #include "nccl_net/log.h"
+#include "nccl_net/plugin_device.h"
 
 namespace gradwire::nccl_net {
 namespace {
 
-/// Connections of a device: as many as a link numbers, and more than anybody has had.
-constexpr int kConnectionsMax = 65'536;
-
-/// What `call` comes to. What it throws is memory or threads that are not to be had.
-template <class Function>
-Status guarded(const char* what, Function&& call) noexcept {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    warn("%s: %s", what, error.what());
-    return kSystemError;
-  }
-}
-
-struct Device {
-  std::mutex mutex;
-  bool known = false;
-  DeviceFacts facts;
-};
-/// Never destroyed, as NCCL keeps its strings.
-Device& device_facts() {
-  static Device* device = new Device;
-  return *device;
-}
-
-Status start(Logger logger) {
-  set_logger(logger);
-  return guarded("init", [] {
-    Device& device = device_facts();
-    const std::lock_guard lock(device.mutex);
-    if (device.known) return kSuccess;
-    std::string why;
-    if (!read_facts(device.facts, why) || Engine::get().clients(why) == nullptr) {
-      warn("not used: %s", why.c_str());
-      return kSystemError;
-    }
-    device.known = true;
-    inform("%s, %d Mbit/s, at %s", device.facts.name.c_str(), device.facts.speed_mbps,
-           device.facts.pci_path.empty() ? "no PCI device" : device.facts.pci_path.c_str());
-    return kSuccess;
-  });
-}
-
-Status devices(int* count) {
-  *count = 1;
-  return kSuccess;
-}
-
-template <class Properties>
-Status describe(int number, Properties* properties) {
-  Device& device = device_facts();
-  const std::lock_guard lock(device.mutex);
-  if (number != 0 || !device.known) return kInvalidArgument;
-  *properties = Properties{};
-  properties->name = device.facts.name.data();
-  if (!device.facts.pci_path.empty()) properties->pci_path = device.facts.pci_path.data();
-  properties->pointers = kPointerHost;
-  properties->speed_mbps = device.facts.speed_mbps;
-  properties->comms_max = kConnectionsMax;
-  properties->receives_max = 1;
-  return kSuccess;
-}
-
-Status describe_v12(int number, PropertiesV12* properties) {
-  const Status status = describe(number, properties);
-  if (status != kSuccess) return status;
-  properties->parts.count = 1;
-  properties->parts.devices[0] = number;
-  properties->message_bytes = kMessageBytesMaxV8;
-  properties->multi_request_max = 1;
-  return kSuccess;
-}
-
-Status listen_at(int number, void* handle, void** listen_comm) {
-  *listen_comm = nullptr;
-  if (number != 0) return kInvalidArgument;
-  return guarded("listen", [&] {
-    Handle own;
-    Listener* listener = nullptr;
-    const Status status = Engine::get().listen(own, &listener);
-    std::memset(handle, 0, kHandleBytes);
-    std::memcpy(handle, &own, sizeof(own));
-    *listen_comm = listener;
-    return status;
-  });
-}
-
-Status connect_to(int number, void* handle, void** send_comm, DeviceHandle** device_comm) {
+Status connect_v8(int number, void* handle, void** send_comm, DeviceHandle** device_comm) {
   *send_comm = nullptr;
   if (device_comm != nullptr) *device_comm = nullptr;
   if (number != 0) return kInvalidArgument;
@@ -129,19 +40,6 @@ Status accept_from(void* listen_comm, void** recv_comm, DeviceHandle** device_co
     return status;
   });
 }
-
-Status reg_mr(void*, void*, std::size_t, int pointer, void** mr) {
-  *mr = nullptr;
-  if (pointer == kPointerHost) return kSuccess;
-  warn("memory of a GPU is not taken: NCCL has to copy to host memory");
-  return kInvalidUsage;
-}
-Status reg_mr_dmabuf(void*, void*, std::size_t, int, std::uint64_t, int, void** mr) {
-  *mr = nullptr;
-  warn("dma-buf memory is not taken: NCCL has to copy to host memory");
-  return kInvalidUsage;
-}
-Status dereg_mr(void*, void*) { return kSuccess; }
 
 /// The connection's link works no more. @return whether it says so.
 bool is_broken(Connection& connection) {
@@ -238,42 +136,30 @@ Status close_connection(void* comm) {
     return kSuccess;
   });
 }
-Status close_listener(void* listen_comm) {
-  return guarded("close", [&] {
-    Engine::get().close(static_cast<Listener*>(listen_comm));
-    return kSuccess;
-  });
-}
-
 Status start_v12(void** context, std::uint64_t, CommConfig*, Logger logger, Profiler) {
-  // Communicators share everything; NCCL wants some pointer.
-  *context = &device_facts();
+  *context = device_context();
   return start(logger);
 }
-Status listen_v12(void*, int number, void* handle, void** listen_comm) {
-  return listen_at(number, handle, listen_comm);
-}
 Status connect_v12(void*, int number, void* handle, void** send_comm, DeviceHandle** device_comm) {
-  return connect_to(number, handle, send_comm, device_comm);
+  return connect_v8(number, handle, send_comm, device_comm);
 }
-Status finalize(void*) { return kSuccess; }
 
 }  // namespace
 }  // namespace gradwire::nccl_net
 
-#define EXPORTED __attribute__((visibility("default")))
+#define EXPORTED_TABLE __attribute__((visibility("default")))
 namespace ours = gradwire::nccl_net;
 
 extern "C" {
-EXPORTED extern ours::NetV8 ncclNetPlugin_v8;
-EXPORTED extern ours::NetV12 ncclNetPlugin_v12;
+EXPORTED_TABLE extern ours::NetV8 ncclNetPlugin_v8;
+EXPORTED_TABLE extern ours::NetV12 ncclNetPlugin_v12;
 
 ours::NetV8 ncclNetPlugin_v8 = {"gradwire",
                                 ours::start,
                                 ours::devices,
-                                ours::describe,
+                                ours::describe_v8,
                                 ours::listen_at,
-                                ours::connect_to,
+                                ours::connect_v8,
                                 ours::accept_from,
                                 ours::reg_mr,
                                 ours::reg_mr_dmabuf,

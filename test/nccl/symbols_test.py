@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 GLIBC_MAX = (2, 35)
-TABLES = {"ncclNetPlugin_v8", "ncclNetPlugin_v12"}
+TABLES = {"ncclCollNetPlugin_v12", "ncclCollNetPlugin_v7", "ncclNetPlugin_v12", "ncclNetPlugin_v8"}
 
 
 def dynamic_symbols(path):
