@@ -24,6 +24,8 @@ step "the library needs: $needed"
 for each in $needed; do
   [[ $each =~ ^(libc|libm|libpthread|ld-linux-x86-64)\.so ]] || fail "the library needs $each"
 done
+expect "it and NCCL's plug-in run in images with glibc 2.35" "$python" \
+  "$repo_root/test/nccl/symbols_test.py" "$(dirname "$library")/libnccl-net-gradwire.so" "$library"
 # Torch alone is the other environment's: the package is the wheel's.
 memif_ring_start 1
 unset GRADWIRE_LIBRARY
