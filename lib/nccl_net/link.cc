@@ -67,6 +67,7 @@ void Link::fail(const std::string& why) {
   if (state_ == State::kFailed || state_ == State::kEnded) return;
   state_ = State::kFailed;
   why_ = why;
+  pipe_.finish();
   // A link that fails while it is made is told of by those who wait for it.
   if (open_ == 0) {
     ending_ = true;
@@ -91,7 +92,8 @@ void Link::progress(Connection* connection) {
 void Link::check_grace() {
   if (!broken_.empty()) {
     const auto now = std::chrono::steady_clock::now();
-    if (pipe_.ended() || now - broken_since_ > kGrace) fail(broken_);
+    // Only a sender may hear that all has come.
+    if (!sends_ || pipe_.ended() || now - broken_since_ > kGrace) fail(broken_);
     return;
   }
   if (!pipe_.ended()) return;

@@ -17,6 +17,11 @@ void RecordPipe::use(int socket) {
 
 void RecordPipe::block() { fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK); }
 
+void RecordPipe::finish() {
+  flush();
+  shutdown(socket_, SHUT_WR);
+}
+
 void RecordPipe::close() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;

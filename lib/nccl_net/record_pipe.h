@@ -20,6 +20,8 @@ class RecordPipe {
   void use(int socket);
   /// While both ends say hello.
   void block();
+  /// Nothing more is said: the other end hears so.
+  void finish();
   void close();
   [[nodiscard]] int socket() const { return socket_; }
   [[nodiscard]] bool has_room(std::uint32_t records) const {
