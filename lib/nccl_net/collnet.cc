@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "nccl_net/log.h"
 
@@ -76,7 +77,7 @@ Status Collective::post(const void* input, void* output, std::uint64_t count, Da
     warn("an all-reduce of datatype %d and reduction %d, which was not offered", datatype, redop);
     return kInvalidArgument;
   }
-  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const std::unique_lock lock(Engine::get().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return kSuccess;
   Op& op = ops_[posted_ % kRequestsMax];
   if (op.state != Op::kFree) return kSuccess;
@@ -101,7 +102,7 @@ Status Collective::test(Op& op, int* done, int* bytes) {
   *done = 0;
   Collective& own = *op.owner;
   if (op.state == Op::kPosted) {
-    const std::unique_lock lock(own.mutex_, std::try_to_lock);
+    const std::unique_lock lock(Engine::get().mutex, std::try_to_lock);
     if (!lock.owns_lock()) return kSuccess;
     own.progress();
     if (op.state == Op::kPosted) {

@@ -4,16 +4,16 @@
 /// is cut into segments, which are ops of the group: copied into gradient memory, summed there in
 /// place, and copied out. All ranks post the same ops in the same order, and so the same segments.
 ///
-/// A lock of its own guards it; iallreduce() and test() only try to take it, and copy one segment
-/// at most. Nothing allocates after join(), which waits for the others: for 10 s until all
-/// have come, and as long until their daemons have.
+/// Engine's lock guards it, since a client of the daemon has a lock too, on which nobody shall
+/// wait. iallreduce() and test() only try to take it, and copy one segment at most. Nothing
+/// allocates after join(), which waits for the others: for 10 s until all have come, and as long
+/// until their daemons have.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "client/gradwire.h"
@@ -71,7 +71,6 @@ class Collective {
     return base_ + (segment % kSlots) * kSegmentBytes;
   }
 
-  std::mutex mutex_;
   std::shared_ptr<Clients> clients_;
   gw_group* group_ = nullptr;
   gw_memory* memory_ = nullptr;
