@@ -173,6 +173,8 @@ void Collective::copy_in() {
   }
   ++told_;
   op.told += segment.bytes;
+  // At once: when it is through, its place is another op's.
+  if (op.told == op.bytes) ++begun_;
 }
 
 }  // namespace gradwire::nccl_net

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 #include "nccl_net/engine.h"
@@ -69,7 +70,12 @@ void Link::wake() {
 
 void Link::run() {
   std::string why;
-  const bool formed = form(why);
+  bool formed = false;
+  try {
+    formed = form(why);
+  } catch (const std::exception& error) {  // no memory, or no more threads
+    why = error.what();
+  }
   {
     const std::lock_guard lock(Engine::get().mutex);
     if (formed) {
@@ -169,9 +175,11 @@ bool Link::join(const Hello& sender, const Hello& receiver, std::string& why) {
     config.infos_bytes = infos.size();
     if (gw_group_join_processes(client, &config, &end.group) != GW_OK) errors[i] = gw_last_error();
   };
-  std::array<std::thread, kClients> threads;
-  for (std::uint32_t i = 0; i < kClients; ++i) threads[i] = std::thread(join_one, i);
-  for (std::thread& thread : threads) thread.join();
+  {
+    // They are joined also if one more cannot be started.
+    std::array<std::jthread, kClients> threads;
+    for (std::uint32_t i = 0; i < kClients; ++i) threads[i] = std::jthread(join_one, i);
+  }
   for (const std::string& error : errors) {
     if (why.empty()) why = error;
   }

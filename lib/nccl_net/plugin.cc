@@ -60,7 +60,8 @@ Status post(void* comm, void* data, std::size_t bytes, bool sends, void** reques
     if (!lock.owns_lock()) return kSuccess;
     Link& link = *connection.link;
     if (is_broken(connection)) return kRemoteError;
-    if (sends && connection.peer_closed) {
+    // Nothing is sent without a receive that was posted before.
+    if (connection.peer_closed) {
       warn("the other end has closed the connection");
       return kRemoteError;
     }
