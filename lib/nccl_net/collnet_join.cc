@@ -2,7 +2,6 @@
 // How the ranks of a communicator of CollNet meet: each tells rank 0's listener how its daemon is
 // reached, and gets what all have told. Then all join the group.
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -145,7 +144,7 @@ std::unique_ptr<Collective> Collective::join(void* handles[], int nranks, int ra
     if (!ask(handles[0], rank, told, infos, why)) return nullptr;
   } else {
     Sockets sockets(infos.size());
-    if (getrandom(&told.group_id, sizeof(told.group_id), 0) != sizeof(told.group_id)) {
+    if (!fill_random(told.group_id)) {
       why = "there are no random numbers";
       return nullptr;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "nccl_net/engine.h"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,10 +20,6 @@ constexpr int kBacklog = 512;
 constexpr int kAcceptsAtOnce = 4;
 /// A process has links with so many others, in and out; more are refused.
 constexpr std::size_t kLinksMax = 1024;
-
-bool fill_random(Token& token) {
-  return getrandom(token.data(), sizeof(token), 0) == static_cast<ssize_t>(sizeof(token));
-}
 
 }  // namespace
 

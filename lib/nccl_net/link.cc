@@ -178,6 +178,12 @@ std::uint32_t Link::take_slot(std::uint32_t client) {
   return slot;
 }
 
+void Link::note_broken() {
+  if (!broken_.empty()) return;
+  broken_ = gw_last_error();
+  broken_since_ = std::chrono::steady_clock::now();
+}
+
 bool Link::begin_transfer(std::uint32_t stream, Segment& segment) {
   End& end = ends_[client_of(stream)];
   char* memory = end.base + std::size_t{segment.slot} * kSegmentBytes;
@@ -187,10 +193,7 @@ bool Link::begin_transfer(std::uint32_t stream, Segment& segment) {
              : gw_recv(end.group, memory, segment.bytes, GW_UINT8, other, 0, &segment.work);
   if (status == GW_OK) return true;
   segment.work = nullptr;
-  if (broken_.empty()) {
-    broken_ = gw_last_error();
-    broken_since_ = std::chrono::steady_clock::now();
-  }
+  note_broken();
   return false;
 }
 
@@ -203,8 +206,7 @@ void Link::take_ends() {
       const gw_status status = gw_test(segment.work, &done);
       if (status == GW_OK && done == 0) break;
       if (status != GW_OK) {
-        broken_ = gw_last_error();
-        broken_since_ = std::chrono::steady_clock::now();
+        note_broken();
         break;
       }
       gw_work_free(segment.work);

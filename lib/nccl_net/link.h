@@ -121,6 +121,8 @@ class Link : public std::enable_shared_from_this<Link> {
   [[nodiscard]] std::uint32_t other_of(std::uint32_t stream) const {
     return sends_ ? kClients + stream % kClients : stream / kClients;
   }
+  /// A call of the client library has just failed: the first that does is why the link ends.
+  void note_broken();
   bool begin_transfer(std::uint32_t stream, Segment& segment);
   /// What transfers have ended: of each stream, the oldest.
   void take_ends();

@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -132,7 +131,7 @@ bool Link::say_hello(std::string& why) {
   clients_ = Engine::get().clients(why);
   if (clients_ == nullptr) return false;
   if (!clients_->describe(own, why)) return false;
-  if (sends_ && getrandom(&own.group_id, sizeof(own.group_id), 0) != sizeof(own.group_id)) {
+  if (sends_ && !fill_random(own.group_id)) {
     why = system_error("getrandom");
     return false;
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <sys/random.h>
 
 #include <array>
 #include <cstdint>
@@ -28,6 +29,12 @@ constexpr std::uint32_t kMagic = 0x6e776732;  // raised when what is below chang
 
 /// Random numbers, by which a process knows that it is meant: strangers cannot guess them.
 using Token = std::array<std::uint64_t, 2>;
+
+/// Fills a token or a number. @return false: the kernel has no random numbers.
+template <class Number>
+bool fill_random(Number& number) {
+  return getrandom(&number, sizeof(number), 0) == static_cast<ssize_t>(sizeof(number));
+}
 
 /// In NCCL's handle.
 struct Handle {
