@@ -34,7 +34,13 @@ struct Request {
   std::uint32_t divisor;
 };
 
-bool read(void* to, std::size_t bytes) { return std::fread(to, 1, bytes, stdin) == bytes; }
+// An empty vector has no address, and the C library's functions must be given one.
+bool read(void* to, std::size_t bytes) {
+  return bytes == 0 || std::fread(to, 1, bytes, stdin) == bytes;
+}
+void write(const void* from, std::size_t bytes) {
+  if (bytes != 0) std::fwrite(from, 1, bytes, stdout);
+}
 
 bool read_request(Request& request) {
   std::array<std::uint32_t, 7> words{};
@@ -100,8 +106,8 @@ int main() {
     const auto codec = FormatCodec::of(request.isa);
     const auto outputs = codec ? run(*codec, request, arrays) : std::vector<Bytes>{};
     const std::uint32_t ok = outputs.empty() ? 0 : 1;
-    std::fwrite(&ok, 1, sizeof ok, stdout);
-    for (const Bytes& output : outputs) std::fwrite(output.data(), 1, output.size(), stdout);
+    write(&ok, sizeof ok);
+    for (const Bytes& output : outputs) write(output.data(), output.size());
     std::fflush(stdout);
   }
   return 0;
