@@ -17,7 +17,8 @@ DISSECTOR = {
     "culprit_rank": "culprit", "reporter_rank": "reporter",
 }
 # They are the room of another struct, parts of an integer, or nothing.
-NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_datatype|asks_and_\w+)$")
+NO_FIELD = re.compile(r"^(type_fields|reserved\d*|high|low|collective_and_datatype|bits"
+                      r"|(asks|format)_and_\w+)$")
 # A metric has a unit, or is a count of events.
 METRIC = re.compile(r"\b(gradwire_\w+?_(?:total|seconds|bytes|steps|mbufs|up|path))(?:_bucket)?\b")
 COUNTER = re.compile(r"\blane\.\d\.(?:transport\.)?(?!transport\b|drops\.|ops\.)(\w+)")
@@ -142,7 +143,7 @@ def pages():
     redops = {w: i for i, w in enumerate(table_of_types("RedOp"))}
     collectives = {w: i for i, w in enumerate(table_of_types("Collective"), 1)}
     spaced = {"kPacketTypes": {}, "kAborts": {}}
-    for words, path, name in (("kPacketTypes", "lib/wire/packet.h", "PacketType"),
+    for words, path, name in (("kPacketTypes", "lib/wire/packet_type.h", "PacketType"),
                               ("kAborts", "lib/base/abort_reason.h", "AbortCode")):
         spaced[words] = {w.replace("_", " "): n for w, n in enumeration(path, name).items()}
     protocol = protocol_pages()

@@ -55,6 +55,15 @@ inline constexpr std::size_t kFormatBlock = 256;
   return false;
 }
 
+/// Whether such a call can have `format`: `same` is for every call, the others for sums alone.
+[[nodiscard]] constexpr bool fits(WireFormat format, Collective collective, RedOp op,
+                                  DataType type) noexcept {
+  if (format == WireFormat::kSame) return true;
+  return (collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+          collective == Collective::kReduce) &&
+         (op == RedOp::kSum || op == RedOp::kAvg) && fits(format, type);
+}
+
 /// Bytes of `count` elements of `type` on the wire. `count` is below 2^60.
 [[nodiscard]] constexpr std::size_t wire_bytes(WireFormat format, DataType type,
                                                std::size_t count) noexcept {

@@ -60,6 +60,9 @@ Drop Shard::receive(const PacketSource& from, const wire::Packet& packet, bool e
     case PacketType::kPiece:
     case PacketType::kOffer:
     case PacketType::kPull:
+    case PacketType::kTilePiece:
+    case PacketType::kTileCall:
+    case PacketType::kTilePull:
       require(false, "packets between any two ranks are no link's");
       break;
   }

@@ -17,6 +17,23 @@ std::string describe_ack(const wire::AckHeader& ack) {
   return ack.range_count == 0 ? "nothing" : text;
 }
 
+std::string describe_tile(const wire::TileHeader& tile) {
+  return fmt::format("op {}, {} of {} of {} as {}, tag {}, root {}{}{}{}{}", tile.op_seq,
+                     name_of(tile.redop), tile.total_count, name_of(tile.datatype),
+                     name_of(tile.format), tile.tag, tile.root, tile.result ? ", result" : "",
+                     tile.asks ? ", asks" : "", tile.since != 0 ? ", since " : "",
+                     tile.since != 0 ? std::to_string(tile.since) : "");
+}
+
+std::string describe_tile_pull(const wire::TilePullHeader& pull) {
+  std::string text =
+      fmt::format("op {}, {}: first {}, grant {}, done {}, over {}, echo {}{}{}", pull.op_seq,
+                  pull.results ? "results" : "parts", pull.first, pull.grant, pull.done, pull.over,
+                  pull.echo, pull.asks ? ", asks" : "", pull.all ? ", all" : "");
+  if (!pull.repair) return text;
+  return text + fmt::format(", wanted {:x}", fmt::join(pull.wanted, " "));
+}
+
 std::string describe_on_lane(const wire::Packet& packet) {
   const std::uint64_t number = packet.common.packet_number;
   switch (packet.common.type) {
@@ -73,6 +90,16 @@ std::string describe_on_lane(const wire::Packet& packet) {
           packet.pull.pair.source, packet.pull.pair.destination, packet.pull.sequence,
           packet.pull.first, packet.pull.wanted, packet.pull.echo, packet.pull.asks ? ", asks" : "",
           packet.pull.complete ? ", complete" : "");
+    case wire::PacketType::kTilePiece:
+      return fmt::format("tile piece {}: chunk {} of {}, {} bytes", number, packet.tile.chunk,
+                         describe_tile(packet.tile), packet.payload.size());
+    case wire::PacketType::kTileCall:
+      return packet.tile.not_entered ? fmt::format("tile call {}: op {} has not entered, echo {}",
+                                                   number, packet.tile.op_seq, packet.tile.echo)
+                                     : fmt::format("tile call {}: {}, echo {}", number,
+                                                   describe_tile(packet.tile), packet.tile.echo);
+    case wire::PacketType::kTilePull:
+      return fmt::format("tile pull {}: {}", number, describe_tile_pull(packet.tile_pull));
   }
   return "packet?";
 }

@@ -159,12 +159,53 @@ struct PullFields {
 static_assert(sizeof(PullFields) == kTypeFieldsBytes && alignof(PullFields) == 1);
 static_assert(offsetof(PullFields, first) == 16 && offsetof(PullFields, source) == 24);
 
+/// Of a tile piece and of a tile call.
+struct TileFields {
+  Big64 op_seq;
+  Big48 total_count;
+  Big16 reserved;
+  Big32 chunk;  ///< of a call: echo
+  Big32 tag;
+  std::uint8_t collective_and_datatype;  ///< as in DataFields, and so are redop and root
+  std::uint8_t redop;
+  Big16 root;
+  std::uint8_t format_and_bits;  ///< 4 bits each; bits: kAsks, kResult, kNotEntered
+  std::uint8_t since;
+};
+static_assert(sizeof(TileFields) == kTypeFieldsBytes && alignof(TileFields) == 1);
+static_assert(offsetof(TileFields, chunk) == 16 && offsetof(TileFields, redop) == 25);
+static_assert(offsetof(TileFields, format_and_bits) == 28);
+
+struct TilePullFields {
+  Big64 op_seq;
+  Big32 first;
+  Big32 grant;
+  Big32 done;
+  Big32 echo;
+  Big16 over;
+  std::uint8_t bits;  ///< kAsks, kResults, kRepair, kAll
+  std::array<std::uint8_t, 3> reserved;
+};
+static_assert(sizeof(TilePullFields) == kTypeFieldsBytes && alignof(TilePullFields) == 1);
+static_assert(offsetof(TilePullFields, first) == 8 && offsetof(TilePullFields, over) == 24);
+static_assert(offsetof(TilePullFields, bits) == 26);
+
+/// Payload of a tile pull that repairs.
+using TileWanted = std::array<Big64, kTileGrantMax / 64>;
+static_assert(sizeof(TileWanted) == 32 && alignof(TileWanted) == 1);
+
 /// Of the header's flags.
 inline constexpr std::uint8_t kAgain = 1;
 
 inline constexpr std::uint8_t kAsks = 1;
 inline constexpr std::uint8_t kDone = 2;
 inline constexpr std::uint8_t kComplete = 2;
+// Of tiles: kAsks, and these.
+inline constexpr std::uint8_t kResult = 2;
+inline constexpr std::uint8_t kNotEntered = 4;
+inline constexpr std::uint8_t kResults = 2;
+inline constexpr std::uint8_t kRepair = 4;
+inline constexpr std::uint8_t kAll = 8;
 
 struct AckFields {
   Big64 credit_chunks;

@@ -22,6 +22,8 @@
 
 #include "base/abort_reason.h"
 #include "base/types.h"
+#include "base/wire_format.h"
+#include "wire/packet_type.h"
 
 namespace gradwire::wire {
 
@@ -31,39 +33,6 @@ inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint64_t kLastPacketNumber = std::uint64_t{1} << 62;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
-
-enum class PacketType : std::uint8_t {
-  kHello = 1,     ///< upstream -> downstream, padded to the full packet size
-  kHelloAck = 2,  ///< downstream -> upstream, padded likewise
-  kData = 3,      ///< down: a chunk; acknowledged
-  kPing = 4,      ///< down: no payload; may ask for a call; acknowledged
-  kAck = 5,       ///< up: ranges, delay, credit, a call
-  kAbort = 6,     ///< both ways, not acknowledged, repeated
-  kBye = 7,       ///< both ways: all ops up to `op_seq` are finished here; answered by kByeAck
-  kByeAck = 8,
-  kProgressCheck = 9,  ///< down, round the whole ring and back to who asks; not acknowledged
-  // Between any two ranks; receipts, which a contribution brings too, acknowledge contributions.
-  kContribution = 10,  ///< a chunk of what a rank gives to a direct op
-  kReceipt = 11,       ///< what of the other rank's has come
-  kInquiry = 12,       ///< a receipt, and a question: answered by a receipt
-  // Between any two ranks, of a transfer from one process to another.
-  kPiece = 13,  ///< a chunk of it
-  kOffer = 14,  ///< that it is posted at its source
-  kPull = 15,   ///< what has come of it, and which chunks are to be sent
-};
-inline constexpr PacketType kLastPacketType = PacketType::kPull;
-/// Whether it may go between any two ranks.
-[[nodiscard]] constexpr bool goes_to_any_rank(PacketType type) noexcept {
-  return type >= PacketType::kContribution;
-}
-/// Whether it is about a transfer between two processes.
-[[nodiscard]] constexpr bool is_of_transfer(PacketType type) noexcept {
-  return type >= PacketType::kPiece;
-}
-/// Whether a packet of that type makes its receiver send an acknowledgement.
-[[nodiscard]] constexpr bool wants_ack(PacketType type) noexcept {
-  return type == PacketType::kData || type == PacketType::kPing;
-}
 
 struct CommonHeader {
   PacketType type = PacketType::kPing;
@@ -162,6 +131,51 @@ struct PullHeader {
   bool asks = false;           ///< for an offer at once
   bool complete = false;       ///< all has come
   bool again = false;          ///< those before it brought nothing
+};
+
+/// Of a tile piece and of a tile call: the op of which it is, and what was called.
+struct TileHeader {
+  std::uint64_t op_seq = 0;
+  std::uint64_t total_count = 0;  ///< as in DataHeader
+  std::uint32_t chunk = 0;        ///< of a piece: its number among its owner's on this lane
+  std::uint32_t echo = 0;  ///< of a call: low half of the number of the tile pull that it answers,
+                           ///< else 0
+  std::uint32_t tag = 0;
+  DataType datatype = DataType::kFloat32;
+  RedOp redop = RedOp::kSum;
+  Collective collective = Collective::kAllReduce;
+  std::uint16_t root = kNoRoot;
+  WireFormat format = WireFormat::kSame;
+  bool result = false;  ///< of a piece: its sender owns the chunk, else its receiver does
+  bool asks = false;    ///< of a call: for a tile pull at once
+  /// Of a call: the op has not entered at the sender; nothing but op_seq, echo and `again` is said.
+  bool not_entered = false;
+  std::uint8_t since = 0;  ///< of a call to an owner without members: as in DataHeader; else 0
+  bool again = false;      ///< of a call: those before it were not answered
+  friend bool operator==(const TileHeader&, const TileHeader&) = default;
+};
+
+/// The most chunks that a tile pull grants above those that have come.
+inline constexpr std::uint32_t kTileGrantMax = 256;
+
+/// All absolute. Chunks are those of the sender, if it owns them, else of the receiver.
+struct TilePullHeader {
+  std::uint64_t op_seq = 0;
+  std::uint32_t first = 0;  ///< all chunks below it have come
+  std::uint32_t grant = 0;  ///< all chunks below it may be sent; first + kTileGrantMax at most
+  std::uint32_t done = 0;   ///< from an owner: so many of its tiles are folded; else 0
+  std::uint32_t echo = 0;   ///< low half of the number of the tile call that it answers, else 0
+  /// From an owner: how far below op_seq the op lies, and 1, up to which it knows that the receiver
+  /// has all that it gets. 0: not said.
+  std::uint16_t over = 0;
+  bool asks = false;     ///< for a word at once
+  bool results = false;  ///< the sender pulls results, else it is an owner who pulls parts
+  bool repair = false;   ///< `wanted` is said
+  bool all = false;      ///< of results: all of this op and of those before it has come
+  bool again = false;    ///< those before it were not answered
+  /// If `repair`: bit b of word w is chunk first + 64 w + b, which was granted before.
+  std::array<std::uint64_t, kTileGrantMax / 64> wanted{};
+  friend bool operator==(const TilePullHeader&, const TilePullHeader&) = default;
 };
 
 /// Packet numbers [first, last], both included.
@@ -272,7 +286,7 @@ inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
 [[nodiscard]] const char* name_of(Drop drop) noexcept;
 
 /// A decoded packet. Which of the bodies is set follows from common.type. `payload` points into the
-/// decoded bytes; for data, contributions and pieces its CRC is not yet checked (payload_crc_ok()).
+/// decoded bytes; for the types of carries_chunk() its CRC is not yet checked (payload_crc_ok()).
 struct Packet {
   CommonHeader common;
   std::uint32_t payload_crc = 0;
@@ -281,6 +295,8 @@ struct Packet {
   Receipt receipt;    ///< of a contribution, too
   OfferHeader offer;  ///< of a piece, too
   PullHeader pull;
+  TileHeader tile;
+  TilePullHeader tile_pull;
   std::uint64_t asked_op_seq = 0;  ///< of a ping: the op of which the answer is to say SaidCall
   AckHeader ack;
   HelloBody hello;
@@ -296,8 +312,8 @@ struct Packet {
 [[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
                                  std::uint32_t address_crc = 0) noexcept;
 /// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
-/// and, for every type but data, contributions and pieces, the payload's CRC; fills only the bodies
-/// of the packet's type.
+/// and, for every type but those of carries_chunk(), the payload's CRC; fills only the bodies of
+/// the packet's type.
 [[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// Both.
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
@@ -359,6 +375,14 @@ std::size_t encode_offer(std::span<std::byte> out, CommonHeader common,
                          const OfferHeader& offer) noexcept;
 std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
                         const PullHeader& pull) noexcept;
+/// The 64 bytes before a tile piece's payload. What only a call has is not written.
+void encode_tile_piece(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                       const TileHeader& piece, std::uint32_t payload_crc) noexcept;
+/// What only a piece has is not written; if `not_entered`, nothing that is not said then.
+std::size_t encode_tile_call(std::span<std::byte> out, CommonHeader common,
+                             const TileHeader& call) noexcept;
+std::size_t encode_tile_pull(std::span<std::byte> out, CommonHeader common,
+                             const TilePullHeader& pull) noexcept;
 std::size_t encode_progress_check(std::span<std::byte> out, CommonHeader common,
                                   const ProgressCheckBody& body) noexcept;
 

@@ -5,48 +5,18 @@
 #include "base/clean_text.h"
 #include "wire/layout.h"
 #include "wire/packet.h"
+#include "wire/packet_read.h"
 
 namespace gradwire::wire {
 namespace {
 
-/// A packet's bytes as a struct of alignment 1, where they lie: a copy of 64 bytes costs as much as
-/// all that is done with them.
-template <class T>
-const T& view(const void* bytes) noexcept {
-  static_assert(alignof(T) == 1);
-  return *static_cast<const T*>(bytes);
-}
-
-template <std::size_t N>
-bool all_zero(const std::array<std::uint8_t, N>& bytes) noexcept {
-  std::uint8_t any = 0;
-  for (const std::uint8_t byte : bytes) any |= byte;
-  return any == 0;
-}
+using reading::all_zero;
+using reading::check_payload_bytes;
+using reading::read_kinds;
+using reading::view;
 
 bool number_fits(std::uint64_t packet_number) noexcept {
   return packet_number != 0 && packet_number <= kLastPacketNumber;
-}
-
-/// A packet must be as long as its fields say: Ethernet's padding is cut off before by IP's length,
-/// so what is longer was not made by this protocol.
-Drop check_payload_bytes(std::size_t have, std::size_t want) noexcept {
-  if (have < want) return Drop::kShort;
-  return have == want ? Drop::kNone : Drop::kMalformed;
-}
-
-/// @param fields  of a packet, and `data` what is decoded: both have collective, datatype and root.
-template <class Fields, class Decoded>
-[[gnu::always_inline]] inline bool read_kinds(const Fields& fields, Decoded& data) noexcept {
-  data.datatype = static_cast<DataType>(fields.collective_and_datatype & 0xf);
-  data.collective = Collective::kAllReduce;
-  data.root = static_cast<std::uint16_t>(fields.root.get() - 1u);
-  if (fields.collective_and_datatype < kDataTypeCount && data.root == kNoRoot) return true;
-  const auto collective = static_cast<Collective>(fields.collective_and_datatype >> 4);
-  if (collective == Collective::kAllReduce) return false;  // it is written as 0
-  if (collective != Collective{}) data.collective = collective;
-  return is_valid(data.datatype) && is_valid(data.collective) && !is_transfer(data.collective) &&
-         has_root(data.collective) == (data.root != kNoRoot);
 }
 
 /// @param below  how much less than `posted` it is, and 1, so at most `posted`; 0: it is not said.
@@ -202,7 +172,8 @@ Drop read_pull(const layout::Header& header, Packet& out) noexcept {
 bool is_said_again(const layout::Header& header) noexcept {
   const auto type = static_cast<PacketType>(header.type);
   return header.flags == layout::kAgain &&
-         (type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull);
+         (type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull ||
+          type == PacketType::kTileCall || type == PacketType::kTilePull);
 }
 
 Drop read_hello(Packet& out) noexcept {
@@ -288,6 +259,11 @@ Drop read_body(const layout::Header& header, Packet& out) noexcept {
       return read_offer(header, out);
     case PacketType::kPull:
       return read_pull(header, out);
+    case PacketType::kTilePiece:
+    case PacketType::kTileCall:
+      return reading::read_tile(header, out);
+    case PacketType::kTilePull:
+      return reading::read_tile_pull(header, out);
     case PacketType::kPing:
       return read_ping(header, out);
     default:
@@ -346,10 +322,7 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for chunks: the lane checks that one where the
   // payload is in cache anyway, or not at all for a duplicate.
-  const PacketType type = out.common.type;
-  const bool chunk =
-      type == PacketType::kData || type == PacketType::kContribution || type == PacketType::kPiece;
-  if (!chunk && !payload_crc_ok(out)) return Drop::kPayloadCrc;
+  if (!carries_chunk(out.common.type) && !payload_crc_ok(out)) return Drop::kPayloadCrc;
   return read_body(header, out);
 }
 

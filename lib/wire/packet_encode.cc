@@ -139,6 +139,67 @@ std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
   return kHeaderBytes;
 }
 
+namespace {
+
+/// @param number  the chunk of a piece, the echo of a call
+void write_tile(std::byte* out, PacketType type, const CommonHeader& common, const TileHeader& tile,
+                std::uint32_t number, std::uint64_t bits_and_since, std::uint32_t payload_crc,
+                bool again) noexcept {
+  require(tile.total_count >> 48 == 0, "a count has 48 bits");
+  std::uint64_t kinds = std::uint64_t{static_cast<std::uint8_t>(tile.datatype)} << 56 |
+                        std::uint64_t{static_cast<std::uint8_t>(tile.redop)} << 48 |
+                        std::uint64_t{static_cast<std::uint8_t>(tile.format)} << 28 |
+                        bits_and_since << 16;
+  if (tile.collective != Collective::kAllReduce) {
+    kinds |= std::uint64_t{static_cast<std::uint8_t>(tile.collective)} << 60;
+    kinds |= std::uint64_t{(tile.root + 1u) & 0xffff} << 32;
+  }
+  const Words words = {tile.op_seq, tile.total_count << 16, word(number, tile.tag), kinds};
+  write_header(out, type, common, words, payload_crc, again);
+}
+
+}  // namespace
+
+void encode_tile_piece(std::span<std::byte, kHeaderBytes> out, const CommonHeader& common,
+                       const TileHeader& piece, std::uint32_t payload_crc) noexcept {
+  const std::uint64_t bits = piece.result ? layout::kResult : 0u;
+  write_tile(out.data(), PacketType::kTilePiece, common, piece, piece.chunk, bits << 8, payload_crc,
+             false);
+}
+
+std::size_t encode_tile_call(std::span<std::byte> out, CommonHeader common,
+                             const TileHeader& call) noexcept {
+  if (out.size() < kHeaderBytes) return 0;
+  TileHeader said = call;
+  if (call.not_entered) {
+    said = {};
+    said.op_seq = call.op_seq;
+  }
+  const std::uint64_t bits =
+      (said.asks ? layout::kAsks : 0u) | (call.not_entered ? layout::kNotEntered : 0u);
+  write_tile(out.data(), PacketType::kTileCall, common, said, call.echo, bits << 8 | said.since,
+             crc32c({}), call.again);
+  return kHeaderBytes;
+}
+
+std::size_t encode_tile_pull(std::span<std::byte> out, CommonHeader common,
+                             const TilePullHeader& pull) noexcept {
+  layout::TileWanted wanted;
+  const std::size_t payload_bytes = pull.repair ? sizeof(wanted) : 0;
+  if (out.size() < kHeaderBytes + payload_bytes) return 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i].set(pull.wanted[i]);
+  std::byte* const payload = out.data() + kHeaderBytes;
+  if (pull.repair) std::memcpy(payload, &wanted, sizeof(wanted));
+  const std::uint64_t bits = (pull.asks ? layout::kAsks : 0u) |
+                             (pull.results ? layout::kResults : 0u) |
+                             (pull.repair ? layout::kRepair : 0u) | (pull.all ? layout::kAll : 0u);
+  const Words words = {pull.op_seq, word(pull.first, pull.grant), word(pull.done, pull.echo),
+                       std::uint64_t{pull.over} << 48 | bits << 40};
+  write_header(out.data(), PacketType::kTilePull, common, words, crc32c({payload, payload_bytes}),
+               pull.again);
+  return kHeaderBytes + payload_bytes;
+}
+
 std::size_t encode_ping(std::span<std::byte> out, CommonHeader common,
                         std::uint64_t asked_op_seq) noexcept {
   if (out.size() < kHeaderBytes) return 0;

@@ -14,6 +14,7 @@ local TYPES = {
   [5] = "ack", [6] = "abort", [7] = "bye", [8] = "bye-ack",
   [9] = "progress check", [10] = "contribution", [11] = "receipt", [12] = "inquiry",
   [13] = "piece", [14] = "offer", [15] = "pull",
+  [16] = "tile piece", [17] = "tile call", [18] = "tile pull",
 }
 local DATATYPES = {
   [0] = "fp32", [1] = "fp64", [2] = "fp16", [3] = "bf16",
@@ -30,6 +31,7 @@ local ABORTS = {
   [9] = "protocol", [10] = "stuck",
 }
 local CALLS = { [0] = "send and recv", [1] = "all-to-all", [2] = "gather", [3] = "scatter" }
+local FORMATS = { [0] = "same", [1] = "bf16", [2] = "int8" }
 local HEADER_BYTES = 64
 
 local f = {
@@ -75,6 +77,20 @@ local f = {
   wanted = ProtoField.uint64("gradwire.wanted", "Wanted chunks, from the first on", base.HEX),
   first_chunk = ProtoField.uint32("gradwire.first_chunk", "First chunk that has not come"),
   offer_echo = ProtoField.uint32("gradwire.offer_echo", "Number of the offer that it answers"),
+  -- tile piece, tile call, tile pull
+  tile_echo = ProtoField.uint32("gradwire.tile.echo", "Number of the packet that it answers, low half"),
+  format = ProtoField.uint8("gradwire.tile.format", "Format", base.DEC, FORMATS, 0xf0),
+  tile_asks = ProtoField.bool("gradwire.tile.asks", "Asks for an answer", 8, nil, 1),
+  result = ProtoField.bool("gradwire.tile.result", "A result", 8, nil, 2),
+  not_entered = ProtoField.bool("gradwire.tile.not_entered", "The op has not entered", 8, nil, 4),
+  first_tile_chunk = ProtoField.uint32("gradwire.tile.first", "First chunk that has not come"),
+  grant = ProtoField.uint32("gradwire.tile.grant", "First chunk that may not be sent"),
+  tiles_done = ProtoField.uint32("gradwire.tile.done", "Tiles that are folded"),
+  over = ProtoField.uint16("gradwire.tile.over", "Over here: less than op_seq by, and 1"),
+  results = ProtoField.bool("gradwire.tile.results", "Pulls results", 8, nil, 2),
+  repair = ProtoField.bool("gradwire.tile.repair", "Asks for chunks again", 8, nil, 4),
+  all = ProtoField.bool("gradwire.tile.all", "All has come", 8, nil, 8),
+  again_wanted = ProtoField.uint64("gradwire.tile.wanted", "Wanted again, 64 chunks each", base.HEX),
   -- acknowledgement
   credit = ProtoField.uint64("gradwire.credit_chunks", "Credit"),
   posted = ProtoField.uint64("gradwire.posted_op_seq", "posted_op_seq"),
@@ -267,6 +283,70 @@ local function pull_fields(buffer, tree)
   return string.format("%s, from chunk %u", pair_of(buffer, tree), buffer(32, 4):uint())
 end
 
+-- What a tile piece and a tile call have both.
+local function tile_fields(buffer, tree)
+  tree:add(f.op_seq, buffer(16, 8))
+  tree:add(f.total_count, buffer(24, 6), buffer(24, 8):uint64():rshift(16))
+  tree:add(f.tag, buffer(36, 4))
+  tree:add(f.collective, buffer(40, 1))
+  tree:add(f.datatype, buffer(40, 1))
+  tree:add(f.redop, buffer(41, 1))
+  tree:add(f.root, buffer(42, 2))
+  tree:add(f.format, buffer(44, 1))
+  tree:add(f.tile_asks, buffer(44, 1))
+  tree:add(f.result, buffer(44, 1))
+  tree:add(f.not_entered, buffer(44, 1))
+  tree:add(f.since, buffer(45, 1))
+  return string.format("%s of %s as %s", REDOPS[buffer(41, 1):uint()] or "?",
+                       DATATYPES[buffer(40, 1):bitfield(4, 4)] or "?",
+                       FORMATS[buffer(44, 1):bitfield(0, 4)] or "?"),
+         "op " .. tostring(buffer(16, 8):uint64()), buffer(44, 1):bitfield(4, 4)
+end
+
+local function tile_piece_fields(buffer, tree)
+  tree:add(f.chunk, buffer(32, 4))
+  local call, op, bits = tile_fields(buffer, tree)
+  return string.format("%s %s of chunk %u, %u bytes of %s", op,
+                       bit.band(bits, 2) ~= 0 and "result" or "part", buffer(32, 4):uint(),
+                       buffer:reported_len() - HEADER_BYTES, call)
+end
+
+local function tile_call_fields(buffer, tree)
+  tree:add(f.tile_echo, buffer(32, 4))
+  local call, op, bits = tile_fields(buffer, tree)
+  if bit.band(bits, 4) ~= 0 then return op .. " has not entered" end
+  return op .. ": " .. call .. (bit.band(bits, 1) ~= 0 and ", asks" or "")
+end
+
+local function tile_pull_fields(buffer, tree)
+  tree:add(f.op_seq, buffer(16, 8))
+  tree:add(f.first_tile_chunk, buffer(24, 4))
+  tree:add(f.grant, buffer(28, 4))
+  tree:add(f.tiles_done, buffer(32, 4))
+  tree:add(f.tile_echo, buffer(36, 4))
+  tree:add(f.over, buffer(40, 2))
+  tree:add(f.tile_asks, buffer(42, 1))
+  tree:add(f.results, buffer(42, 1))
+  tree:add(f.repair, buffer(42, 1))
+  tree:add(f.all, buffer(42, 1))
+  local bits = buffer(42, 1):uint()
+  local info = string.format("op %s %s, chunks %u to %u, done %u", tostring(buffer(16, 8):uint64()),
+                             bit.band(bits, 2) ~= 0 and "results" or "parts",
+                             buffer(24, 4):uint(), buffer(28, 4):uint(), buffer(32, 4):uint())
+  if bit.band(bits, 8) ~= 0 then info = info .. ", all has come" end
+  if bit.band(bits, 4) ~= 0 then
+    info = info .. ", some again"
+    for at = HEADER_BYTES, HEADER_BYTES + 24, 8 do
+      if at + 8 > buffer:len() then
+        tree:add_proto_expert_info(short)
+        break
+      end
+      tree:add(f.again_wanted, buffer(at, 8))
+    end
+  end
+  return info
+end
+
 local function ack_fields(buffer, tree)
   tree:add(f.credit, buffer(16, 8))
   tree:add(f.posted, buffer(24, 8))
@@ -367,6 +447,7 @@ local BODIES = {
   [7] = { 24, bye_fields }, [8] = { 24, bye_fields }, [9] = { 24, check_fields },
   [10] = { 0, contribution_fields }, [11] = { 0, receipt_fields }, [12] = { 0, receipt_fields },
   [13] = { 0, offer_fields }, [14] = { 0, offer_fields }, [15] = { 0, pull_fields },
+  [16] = { 0, tile_piece_fields }, [17] = { 0, tile_call_fields }, [18] = { 0, tile_pull_fields },
 }
 
 function gradwire.dissector(buffer, pinfo, root)

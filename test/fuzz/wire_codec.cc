@@ -72,6 +72,18 @@ std::vector<std::byte> encode(const Packet& packet, std::size_t bytes) {
     case PacketType::kPull:
       written = encode_pull(out, packet.common, packet.pull);
       break;
+    case PacketType::kTilePiece:
+      encode_tile_piece(std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes),
+                        packet.common, packet.tile, packet.payload_crc);
+      std::memcpy(out.data() + wire::kHeaderBytes, packet.payload.data(), packet.payload.size());
+      written = wire::kHeaderBytes + packet.payload.size();
+      break;
+    case PacketType::kTileCall:
+      written = encode_tile_call(out, packet.common, packet.tile);
+      break;
+    case PacketType::kTilePull:
+      written = encode_tile_pull(out, packet.common, packet.tile_pull);
+      break;
   }
   FUZZ_CHECK(written == bytes);
   return out;

@@ -138,6 +138,17 @@ class Forger {
         return wire::encode_offer(out, common_, {.pair = {0, 1}, .sequence = 1, .terms = {}});
       case wire::PacketType::kPull:
         return wire::encode_pull(out, common_, {.pair = {1, 0}, .sequence = 1});
+      case wire::PacketType::kTilePiece: {
+        const wire::TileHeader piece{.op_seq = 1, .total_count = 16};
+        std::fill_n(out.begin() + wire::kHeaderBytes, 64, std::byte{});
+        wire::encode_tile_piece(out.first<wire::kHeaderBytes>(), common_, piece,
+                                wire::crc32c(out.subspan(wire::kHeaderBytes, 64)));
+        return wire::kHeaderBytes + 64;
+      }
+      case wire::PacketType::kTileCall:
+        return wire::encode_tile_call(out, common_, {.op_seq = 1, .total_count = 16});
+      case wire::PacketType::kTilePull:
+        return wire::encode_tile_pull(out, common_, {.op_seq = 1, .first = 0, .grant = 1});
     }
     return 0;
   }

@@ -70,6 +70,7 @@ class OffRing {
   // Packets.
   /// Whether packets of that type are taken from that rank. Else they are foreign.
   [[nodiscard]] bool takes(const wire::CommonHeader& header) const noexcept {
+    if (wire::is_of_tiles(header.type)) return false;  // no group has tiles yet
     return wire::is_of_transfer(header.type) ? transfers_ && header.from_rank < config_.nranks
                                              : direct_.has_value();
   }

@@ -43,4 +43,19 @@ TEST_CASE("formats are for some datatypes, and have names") {
   CHECK_FALSE(is_valid(static_cast<WireFormat>(3)));
 }
 
+TEST_CASE("formats are for sums and averages of collectives that sum") {
+  for (const Collective collective : kCollectives) {
+    for (const RedOp op : kRedOps) {
+      const bool sums = collective == Collective::kAllReduce || collective == Collective::kReduce ||
+                        collective == Collective::kReduceScatter;
+      const bool linear = op == RedOp::kSum || op == RedOp::kAvg;
+      CHECK(fits(WireFormat::kSame, collective, op, DataType::kInt64));
+      for (const WireFormat format : {WireFormat::kBf16, WireFormat::kInt8}) {
+        CHECK(fits(format, collective, op, DataType::kFloat32) == (sums && linear));
+        CHECK_FALSE(fits(format, collective, op, DataType::kFloat64));
+      }
+    }
+  }
+}
+
 }  // namespace

@@ -22,7 +22,7 @@ TEST_CASE("what every header says is checked") {
   CHECK(decode_changed(PacketType::kPing, 0, 1) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 0, 3) == Drop::kVersion);
   CHECK(decode_changed(PacketType::kPing, 1, 0) == Drop::kType);
-  CHECK(decode_changed(PacketType::kPing, 1, 16) == Drop::kType);
+  CHECK(decode_changed(PacketType::kPing, 1, 19) == Drop::kType);
   for (int flag = 1; flag < 256; flag *= 2) {
     CHECK(decode_changed(PacketType::kPing, 2, flag) == Drop::kMalformed);
   }

@@ -12,9 +12,13 @@ using namespace gradwire::wire::test;
 
 namespace {
 
-/// Of which decode() does not check the payload's CRC.
-bool is_chunk(PacketType type) {
+/// Whether its payload has whole elements, of the op's number: its length alone tells nothing else.
+bool has_elements(PacketType type) {
   return type == PacketType::kData || type == PacketType::kContribution;
+}
+/// Whether only its receiver knows how long its payload is.
+bool has_any_length(PacketType type) {
+  return type == PacketType::kPiece || type == PacketType::kTilePiece;
 }
 
 }  // namespace
@@ -93,8 +97,9 @@ TEST_CASE("questions alone say that they are asked again") {
   REQUIRE(decode(room, packet) == Drop::kNone);
   CHECK(packet.receipt.again);
   for (const PacketType type : kAllTypes) {
-    const bool asks =
-        type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull;
+    const bool asks = type == PacketType::kInquiry || type == PacketType::kOffer ||
+                      type == PacketType::kPull || type == PacketType::kTileCall ||
+                      type == PacketType::kTilePull;
     CHECK(decode_changed(type, 2, 1) == (asks ? Drop::kNone : Drop::kMalformed));
     CHECK(decode_changed(type, 2, 2) == Drop::kMalformed);
   }
@@ -247,14 +252,14 @@ TEST_CASE("a packet cut at any length is dropped") {
       const Drop drop = decode(cut, packet);
       if (length < kHeaderBytes) {
         CHECK(drop == Drop::kShort);
-      } else if (is_chunk(type)) {
+      } else if (has_elements(type)) {
         // How many elements a chunk has its op says: here whole ones are right, but for the CRC.
         const std::size_t bytes = length - kHeaderBytes;
         CHECK(drop == (bytes < 2 ? Drop::kShort : bytes % 2 != 0 ? Drop::kMalformed : Drop::kNone));
         if (drop == Drop::kNone) CHECK_FALSE(payload_crc_ok(packet));
         continue;
-      } else if (type == PacketType::kPiece) {
-        // Its transfer says how long each piece is.
+      } else if (has_any_length(type)) {
+        // Its transfer, or its op by tiles, says how long each piece is.
         CHECK(drop == (length == kHeaderBytes ? Drop::kShort : Drop::kNone));
         if (drop == Drop::kNone) CHECK_FALSE(payload_crc_ok(packet));
         continue;
@@ -278,8 +283,7 @@ TEST_CASE("a packet longer than its fields say is dropped") {
     longer.push_back(std::byte{0});
     repair(longer);
     const bool may_be_padded = type == PacketType::kHello || type == PacketType::kHelloAck;
-    // How long a piece is, the transfer says at its destination.
-    const bool any_length = may_be_padded || type == PacketType::kPiece;
+    const bool any_length = may_be_padded || has_any_length(type);
     CHECK(decode_bytes(longer) == (any_length ? Drop::kNone : Drop::kMalformed));
   }
 }
@@ -304,7 +308,7 @@ TEST_CASE("a flipped bit anywhere in a payload is noticed") {
       INFO("type " << static_cast<int>(type) << " bit " << bit);
       Packet packet;
       const Drop drop = decode(bytes, packet);
-      if (is_chunk(type) || type == PacketType::kPiece) {
+      if (carries_chunk(type)) {
         REQUIRE(drop == Drop::kNone);
         CHECK_FALSE(payload_crc_ok(packet));
       } else {

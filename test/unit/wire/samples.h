@@ -114,6 +114,41 @@ inline PullHeader sample_pull() {
           .complete = true,
           .again = true};
 }
+/// Of a tile piece what only a call has is not said, and the other way round.
+inline TileHeader sample_tile(PacketType type) {
+  const bool piece = type == PacketType::kTilePiece;
+  return {.op_seq = 0x0102030405060708,
+          .total_count = 0x9192deadbeef,
+          .chunk = piece ? 0x11121314u : 0,
+          .echo = piece ? 0 : 0x71727374u,
+          .tag = 0x21222324,
+          .datatype = DataType::kBfloat16,
+          .redop = RedOp::kAvg,
+          .collective = Collective::kReduce,
+          .root = 0x0807,
+          .format = WireFormat::kInt8,
+          .result = piece,
+          .asks = !piece,
+          .not_entered = false,
+          .since = static_cast<std::uint8_t>(piece ? 0 : 0x19),
+          .again = !piece};
+}
+
+/// Two chunks of the last word, and one of the second, are to be sent again.
+inline TilePullHeader sample_tile_pull() {
+  return {.op_seq = 0x0102030405060708,
+          .first = 0x11121314,
+          .grant = 0x11121413,
+          .done = 0x31323334,
+          .echo = 0x71727374,
+          .over = 0x4142,
+          .asks = true,
+          .results = false,
+          .repair = true,
+          .all = false,
+          .again = true,
+          .wanted = {0, 0x80, 0, 0x4000000000000001}};
+}
 /// How far what the sample contribution says was received lies below its op.
 inline constexpr std::uint64_t kSampleBelow = 4;
 inline constexpr std::uint8_t kSampleStep = 7;
@@ -171,6 +206,14 @@ inline Bytes make_contribution(const CommonHeader& common, const DataHeader& dat
   return bytes;
 }
 
+inline Bytes make_tile_piece(const TileHeader& piece, std::span<const std::byte> payload) {
+  Bytes bytes(kHeaderBytes);
+  encode_tile_piece(std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes),
+                    sample_common(PacketType::kTilePiece), piece, crc32c(payload));
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
 /// A packet of `type` as this code makes it.
 inline Bytes sample_packet(PacketType type) {
   const CommonHeader common = sample_common(type);
@@ -188,6 +231,9 @@ inline Bytes sample_packet(PacketType type) {
                  sample_offer(type), crc32c(payload));
     piece.insert(piece.end(), payload.begin(), payload.end());
     return piece;
+  }
+  if (type == PacketType::kTilePiece) {
+    return make_tile_piece(sample_tile(type), from_hex("010203040506"));
   }
   Bytes bytes(2048, std::byte{0xee});
   std::size_t length = 0;
@@ -226,9 +272,16 @@ inline Bytes sample_packet(PacketType type) {
     case PacketType::kPull:
       length = encode_pull(bytes, common, sample_pull());
       break;
+    case PacketType::kTileCall:
+      length = encode_tile_call(bytes, common, sample_tile(type));
+      break;
+    case PacketType::kTilePull:
+      length = encode_tile_pull(bytes, common, sample_tile_pull());
+      break;
     case PacketType::kData:
     case PacketType::kContribution:
     case PacketType::kPiece:
+    case PacketType::kTilePiece:
       break;
   }
   bytes.resize(length);
@@ -240,7 +293,9 @@ inline constexpr std::array kAllTypes = {
     PacketType::kPing,         PacketType::kAck,      PacketType::kAbort,
     PacketType::kBye,          PacketType::kByeAck,   PacketType::kProgressCheck,
     PacketType::kContribution, PacketType::kReceipt,  PacketType::kInquiry,
-    PacketType::kPiece,        PacketType::kOffer,    PacketType::kPull};
+    PacketType::kPiece,        PacketType::kOffer,    PacketType::kPull,
+    PacketType::kTilePiece,    PacketType::kTileCall, PacketType::kTilePull};
+static_assert(kAllTypes.size() == static_cast<std::size_t>(kLastPacketType));
 
 /// Puts both CRCs right after a change, so that a test reaches the checks behind them.
 inline void repair(Bytes& packet) {
