@@ -91,8 +91,8 @@ class PeerLinks {
   static constexpr TimeNs kAsksFirst = 5;
 
   static constexpr std::uint8_t kAnswersMax = 4;
-  /// Who may use it: direct ops, transfers.
-  static constexpr std::size_t kUsersMax = 2;
+  /// Who may use it: direct ops, transfers, and tiles when there are any.
+  static constexpr std::size_t kUsersMax = 3;
 
   /// @param ends  of the same ranks; both parameters outlive this.
   PeerLinks(const ShardConfig& config, const PeerEnds& ends);

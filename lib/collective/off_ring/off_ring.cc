@@ -30,7 +30,8 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
     require(direct_.has_value(), "a rank without members has direct ops");
     told_.emplace(config, group, *direct_, ops, services);
   } else if (config.pairs_max != 0) {
-    transfers_.emplace(config, links_, buffers, counters);
+    window_.emplace(config);
+    transfers_.emplace(config, links_, *window_, buffers, counters);
   }
 }
 

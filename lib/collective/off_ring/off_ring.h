@@ -19,6 +19,7 @@
 
 #include "collective/direct/direct.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/pull_window.h"
 #include "collective/membership/group.h"
 #include "collective/membership/stall_watch.h"
 #include "collective/neighbors/neighbors.h"
@@ -140,6 +141,7 @@ class OffRing {
   ShardCounters& counters_;
   PeerLinks links_;
   std::optional<Direct> direct_;        ///< none: no op is direct
+  std::optional<PullWindow> window_;    ///< of all that pull chunks; none: nobody does
   std::optional<Transfers> transfers_;  ///< none: there are none
   std::optional<ToldOps> told_;         ///< of a rank without members
   bool direct_went_ = false;            ///< direct ops sent something after transfers did

@@ -14,13 +14,13 @@ constexpr std::uint32_t kPullChunks = 8;
 
 }  // namespace
 
-Pulls::Pulls(const ShardConfig& config, PeerLinks& links, PairTable<InPair>& ins,
-             PairQueues& queues, ShardCounters& counters)
+Pulls::Pulls(const ShardConfig& config, PeerLinks& links, PullWindow& window,
+             PairTable<InPair>& ins, PairQueues& queues, ShardCounters& counters)
     : links_(links),
       ins_(ins),
       queues_(queues),
       counters_(counters),
-      window_(config),
+      window_(window),
       ready_(config.pairs_max) {
   turns_.reserve(kTurns);
 }

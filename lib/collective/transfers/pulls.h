@@ -11,12 +11,12 @@
 
 #include "collective/fixed_queue.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/pull_window.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/transfers/pair_ends.h"
 #include "collective/transfers/pair_queues.h"
 #include "collective/transfers/pair_table.h"
-#include "collective/transfers/pull_window.h"
 
 namespace gradwire::collective {
 
@@ -26,8 +26,8 @@ class Pulls {
   static constexpr std::size_t kTurns = 4;
 
   /// All of them outlive it.
-  Pulls(const ShardConfig& config, PeerLinks& links, PairTable<InPair>& ins, PairQueues& queues,
-        ShardCounters& counters);
+  Pulls(const ShardConfig& config, PeerLinks& links, PullWindow& window, PairTable<InPair>& ins,
+        PairQueues& queues, ShardCounters& counters);
 
   /// A pair that is ready waits for its turn.
   void line_up(InPair& in, TimeNs now) noexcept;
@@ -50,7 +50,7 @@ class Pulls {
   PairTable<InPair>& ins_;
   PairQueues& queues_;
   ShardCounters& counters_;
-  PullWindow window_;
+  PullWindow& window_;
   FixedQueue<std::uint32_t> ready_;   ///< pairs that wait for their turn
   std::vector<std::uint32_t> turns_;  ///< pairs that have it
 };

@@ -16,8 +16,8 @@ constexpr std::uint64_t kCopyBytes = 256u << 10;
 
 }  // namespace
 
-Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
-                     ShardCounters& counters)
+Transfers::Transfers(const ShardConfig& config, PeerLinks& links, PullWindow& window,
+                     const PacketBuffers& buffers, ShardCounters& counters)
     : config_(config),
       links_(links),
       buffers_(buffers),
@@ -29,7 +29,7 @@ Transfers::Transfers(const ShardConfig& config, PeerLinks& links, const PacketBu
       under_way_(config, outs_, ins_, counters),
       early_(config.payload_bytes),
       queues_(config, links, outs_, ins_),
-      pulls_(config, links, ins_, queues_, counters),
+      pulls_(config, links, window, ins_, queues_, counters),
       pacer_(config.sender.rate_bps, config.sender.burst_bytes),
       here_(config.pairs_max) {
   links_.add(*this);

@@ -24,6 +24,7 @@
 #include "collective/fixed_queue.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/pull_window.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/transfers/early_pieces.h"
@@ -41,8 +42,8 @@ namespace gradwire::collective {
 class Transfers final : public PeerUser {
  public:
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
-  Transfers(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
-            ShardCounters& counters);
+  Transfers(const ShardConfig& config, PeerLinks& links, PullWindow& window,
+            const PacketBuffers& buffers, ShardCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
   /// more pairs than ShardConfig::pairs_max. kRefused: the end is no process of this rank.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// How many chunks a lane may have pulled that have not come, all pairs together: the window of the
-/// group's congestion controller, which sits at the receiver here, where senders meet. One lane
-/// owns it; it allocates at construction only; time is a parameter.
+/// How many chunks a lane of a group may have pulled that have not come, whatever they are of: the
+/// window of the group's congestion controller, which sits at the receiver here, where senders
+/// meet. OffRing has one, and lends it to all that pull. One lane owns it; it allocates at
+/// construction only; time is a parameter.
 #pragma once
 
 #include <algorithm>
