@@ -32,6 +32,7 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
   } else if (config.pairs_max != 0) {
     window_.emplace(config);
     transfers_.emplace(config, links_, *window_, buffers, counters);
+    turns_.add(*transfers_);
   }
 }
 
@@ -67,25 +68,20 @@ void OffRing::refill() noexcept {
 bool OffRing::run(TimeNs now, Outbox& out) noexcept {
   bool worked = live() && links_.look(now);
   if (worked) judge_silence(now);
-  // Where a port is full, direct ops and transfers take turns: who is not answered seems silent.
-  // A round in which there is no room is nobody's turn.
-  if (transfers_ && direct_went_ && transfers_->waits_for_room()) {
-    worked |= run_transfers(now, out);
-  }
-  if (!transfers_ || !transfers_->waits_for_room()) direct_went_ = false;
+  const auto run_one = [&](LateUser& user) { return run_late(user, now, out); };
+  worked |= turns_.run_passed(run_one);
   if (told_) told_->post(now);
   if (direct_ && live()) {
     worked |= run_direct(now, out);
-    // A look at who is late is nobody's turn either.
-    direct_went_ |= direct_->sent_last() > 0;
+    // A look at who is late is nobody's turn.
+    if (direct_->sent_last() > 0) turns_.passed();
   }
   // A rank of which nothing comes for long seems silent, though the ring fills its port.
-  if (transfers_ && live() && transfers_->starves()) worked |= run_transfers(now, out);
-  return worked;
+  return turns_.run_starving(run_one) || worked;
 }
 
 bool OffRing::run_last(TimeNs now, Outbox& out) noexcept {
-  return transfers_ && live() && run_transfers(now, out);
+  return turns_.run_all([&](LateUser& user) { return run_late(user, now, out); });
 }
 
 bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
@@ -94,8 +90,9 @@ bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
   return worked;
 }
 
-bool OffRing::run_transfers(TimeNs now, Outbox& out) noexcept {
-  const bool worked = transfers_->run(now, out);
+bool OffRing::run_late(LateUser& user, TimeNs now, Outbox& out) noexcept {
+  if (!live()) return false;
+  const bool worked = user.run(now, out);
   judge_silence(now);
   return worked;
 }

@@ -19,6 +19,7 @@
 
 #include "collective/direct/direct.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/port_turns.h"
 #include "collective/links/pull_window.h"
 #include "collective/membership/group.h"
 #include "collective/membership/stall_watch.h"
@@ -106,7 +107,7 @@ class OffRing {
  private:
   [[nodiscard]] bool live() const noexcept { return group_.live(); }
   bool run_direct(TimeNs now, Outbox& out) noexcept;
-  bool run_transfers(TimeNs now, Outbox& out) noexcept;
+  bool run_late(LateUser& user, TimeNs now, Outbox& out) noexcept;
   /// Ends the group if a rank was found silent, unless its neighbors on the ring judge that.
   void judge_silence(TimeNs now) noexcept;
   void tell_of_silence(AbortReason& reason, const PeerSilence& silent) const noexcept;
@@ -144,7 +145,7 @@ class OffRing {
   std::optional<PullWindow> window_;    ///< of all that pull chunks; none: nobody does
   std::optional<Transfers> transfers_;  ///< none: there are none
   std::optional<ToldOps> told_;         ///< of a rank without members
-  bool direct_went_ = false;            ///< direct ops sent something after transfers did
+  PortTurns turns_;                     ///< of what goes after the ring
 };
 
 }  // namespace gradwire::collective

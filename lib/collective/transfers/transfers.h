@@ -24,6 +24,7 @@
 #include "collective/fixed_queue.h"
 #include "collective/links/packet_buffers.h"
 #include "collective/links/peer_links.h"
+#include "collective/links/port_turns.h"
 #include "collective/links/pull_window.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
@@ -39,7 +40,7 @@
 
 namespace gradwire::collective {
 
-class Transfers final : public PeerUser {
+class Transfers final : public PeerUser, public LateUser {
  public:
   /// @param config  whose pairs_max is not 0; the shard's other parts outlive it.
   Transfers(const ShardConfig& config, PeerLinks& links, PullWindow& window,
@@ -68,7 +69,7 @@ class Transfers final : public PeerUser {
   [[nodiscard]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept;
 
   /// @return whether something was sent or copied, or was due.
-  bool run(TimeNs now, Outbox& out) noexcept;
+  bool run(TimeNs now, Outbox& out) noexcept override;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.
   [[nodiscard]] TimeNs deadline(TimeNs now) const noexcept;
   /// The group ended here.
@@ -90,9 +91,8 @@ class Transfers final : public PeerUser {
     wire::TransferTerms received;
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  /// Whether something waits for room at the port that others took for some rounds.
-  [[nodiscard]] bool starves() const noexcept { return blocked_rounds_ >= kBlockedRounds; }
-  [[nodiscard]] bool waits_for_room() const noexcept { return blocked_rounds_ > 0; }
+  [[nodiscard]] bool starves() const noexcept override { return blocked_rounds_ >= kBlockedRounds; }
+  [[nodiscard]] bool waits_for_room() const noexcept override { return blocked_rounds_ > 0; }
   [[nodiscard]] TransferWait oldest() const noexcept;
 
  private:
