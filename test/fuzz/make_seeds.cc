@@ -177,6 +177,28 @@ int main(int argc, char** argv) {
          std::span(packet).first(wire::encode_pull(
              packet, common, {.pair = {1, 0}, .sequence = 3, .wanted = 5, .first = 1}))});
 
+  const wire::TileHeader tile{.op_seq = 2, .total_count = 16};
+  wire::encode_tile_piece(std::span(packet).first<wire::kHeaderBytes>(), common, tile,
+                          wire::crc32c(payload));
+  write("wire_codec", "tile piece", {std::span(&repaired, 1), packet});
+  const auto write_tile = [&](const char* name, std::size_t bytes) {
+    write("wire_codec", name, {std::span(&repaired, 1), std::span(packet).first(bytes)});
+  };
+  wire::TileHeader call{.op_seq = 2, .total_count = 16, .format = WireFormat::kInt8, .asks = true};
+  write_tile("tile call", wire::encode_tile_call(packet, common, call));
+  call.not_entered = true;
+  write_tile("tile not entered", wire::encode_tile_call(packet, common, call));
+  wire::TilePullHeader pull{.op_seq = 2, .first = 1, .grant = 200, .repair = true};
+  pull.wanted = {1, 2, 0, 64};
+  write_tile("tile repair", wire::encode_tile_pull(packet, common, pull));
+  write_tile("tile pull",
+             wire::encode_tile_pull(packet, common,
+                                    {.op_seq = 2, .first = 1, .grant = 9, .done = 1, .over = 1}));
+  write_tile("tile all",
+             wire::encode_tile_pull(packet, common, {.op_seq = 2, .results = true, .all = true}));
+  // A ping that asks what was called.
+  write_tile("ping", wire::encode_ping(packet, common, 2));
+
   // A hello both ways by itself (1), then: post, poll, chunks that fit, acknowledge, poll, leave.
   write("connection", "op",
         {0,  0,  0, 0,  1,  0x7e, 0x1f, 0x3c, 1,  0, 0,  1,  13, 0, 13, 1, 15, 0,

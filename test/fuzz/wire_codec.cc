@@ -35,7 +35,7 @@ std::vector<std::byte> encode(const Packet& packet, std::size_t bytes) {
       written = wire::kHeaderBytes + packet.payload.size();
       break;
     case PacketType::kPing:
-      written = encode_ping(out, packet.common);
+      written = encode_ping(out, packet.common, packet.asked_op_seq);
       break;
     case PacketType::kAck:
       written = encode_ack(out, packet.common, packet.ack);
