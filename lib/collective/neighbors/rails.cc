@@ -19,6 +19,8 @@ constexpr bool is_by_choice(PacketType type) noexcept {
     case PacketType::kInquiry:
     case PacketType::kOffer:
     case PacketType::kPull:
+    case PacketType::kTileCall:
+    case PacketType::kTilePull:
       return true;
     default:
       return false;
@@ -34,6 +36,10 @@ constexpr bool is_question(const wire::Packet& packet) noexcept {
       return packet.offer.asks;
     case PacketType::kPull:
       return packet.pull.asks;
+    case PacketType::kTileCall:
+      return packet.tile.asks;
+    case PacketType::kTilePull:
+      return packet.tile_pull.asks;
     default:
       return false;
   }

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "collective/neighbors/rails.h"
+
 namespace gradwire::collective {
 namespace {
 
@@ -89,6 +91,36 @@ TEST_CASE("answers go back by the path of the newest packet that its sender chos
   CHECK(end.back() == 1);
   end.came_by(0, 11);
   CHECK(end.back() == 0);
+}
+
+TEST_CASE("words about transfers and tiles lead back, and questions by the way they came") {
+  using wire::PacketType;
+  for (const PacketType type :
+       {PacketType::kOffer, PacketType::kPull, PacketType::kTileCall, PacketType::kTilePull}) {
+    for (const bool asks : {false, true}) {
+      INFO("type " << static_cast<int>(type) << ", asks " << asks);
+      wire::Packet packet;
+      packet.common.type = type;
+      packet.common.packet_number = 10;
+      packet.offer.asks = type == PacketType::kOffer && asks;
+      packet.pull.asks = type == PacketType::kPull && asks;
+      packet.tile.asks = type == PacketType::kTileCall && asks;
+      packet.tile_pull.asks = type == PacketType::kTilePull && asks;
+      LinkEnd end(two_paths());
+      Rails::note_path(packet, 1, end);
+      CHECK(end.back() == 1);
+      CHECK(end.answer_by() == (asks ? 1 : 0));
+    }
+  }
+  // Pieces go the way that pulls come, so they do not say which way is good.
+  for (const PacketType type : {PacketType::kPiece, PacketType::kTilePiece}) {
+    wire::Packet packet;
+    packet.common.type = type;
+    packet.common.packet_number = 10;
+    LinkEnd end(two_paths());
+    Rails::note_path(packet, 1, end);
+    CHECK(end.back() == 0);
+  }
 }
 
 }  // namespace gradwire::collective

@@ -109,6 +109,34 @@ TEST_CASE("packets without the link's token are dropped, counted, and change not
   CHECK(ring.leaked_mbufs() == 0);
 }
 
+TEST_CASE("packets of tiles are foreign to a group without tiles, whatever else it has") {
+  for (const bool off_ring : {false, true}) {
+    INFO("direct ops and transfers " << off_ring);
+    RingOptions options;
+    options.nranks = 3;
+    options.shard.direct_bytes = off_ring ? 4096 : 0;
+    options.shard.pairs_max = off_ring ? 64 : 0;
+    Sums sums(options);
+    RingHarness& ring = sums.ring;
+    sums.add(1000);
+    sums.run();
+    std::uint64_t sent = 0;
+    for (const wire::PacketType type :
+         {wire::PacketType::kTilePiece, wire::PacketType::kTileCall, wire::PacketType::kTilePull}) {
+      for (const bool down : {true, false}) {
+        Forger(ring.shard(1), down, 0).send(type, ring.now());
+        CHECK(ring.drops(wire::Drop::kForeign) == ++sent);
+      }
+    }
+    AllReduceCase next(3, 1, 5000, DataType::kInt64, RedOp::kMax, 2, false);
+    for (std::uint16_t r = 0; r < 3; ++r) ring.post(r, next.spec(r, 2));
+    REQUIRE(ring.run_until([&] { return ring.done(0, 2) && ring.done(1, 2) && ring.done(2, 2); }));
+    for (std::uint16_t r = 0; r < 3; ++r) CHECK(next.wrong(r) == "");
+    CHECK(ring.drops(wire::Drop::kForeign) == sent);
+    CHECK(ring.leaked_mbufs() == 0);
+  }
+}
+
 TEST_CASE("a hello that comes once more changes nothing") {
   RingOptions options;
   options.nranks = 3;
