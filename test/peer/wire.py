@@ -7,9 +7,11 @@ from .checksums import crc32c
 
 VERSION, HEADER, CALL, RANGE = 2, 64, 32, 16
 (HELLO, HELLO_ACK, DATA, PING, ACK, ABORT, BYE, BYE_ACK, CHECK, CONTRIBUTION, RECEIPT, INQUIRY,
- PIECE, OFFER, PULL) = range(1, 16)
-AGAIN = 1  # a flag of an inquiry, an offer and a pull
-CHUNKS = (DATA, CONTRIBUTION, PIECE)
+ PIECE, OFFER, PULL, TILE_PIECE, TILE_CALL, TILE_PULL) = range(1, 19)
+AGAIN = 1  # a flag of these
+REPEATED = (INQUIRY, OFFER, PULL, TILE_CALL, TILE_PULL)
+CHUNKS = (DATA, CONTRIBUTION, PIECE, TILE_PIECE)
+TILES = (TILE_PIECE, TILE_CALL, TILE_PULL)
 ELICITING = (DATA, PING)
 NUMBER_MAX = 1 << 62
 LANES_MAX, RANKS_MAX = 16, 1024
@@ -18,6 +20,9 @@ COLLECTIVES = (ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIE
 # Of a datatype: name and bytes.
 DATATYPES = (("fp32", 4), ("fp64", 8), ("fp16", 2), ("bf16", 2), ("int8", 1), ("int32", 4),
              ("int64", 8), ("uint8", 1))
+# Of a format: the datatypes that it is for.
+FORMATS = (("same", tuple(name for name, _ in DATATYPES)), ("bf16", ("fp32",)),
+           ("int8", ("fp32", "bf16")))
 REDOPS = ("sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum")
 
 COMMON = {"version": (0, 1), "type": (1, 1), "flags": (2, 1), "lane": (3, 1), "tag": (4, 4),
@@ -36,6 +41,8 @@ _RECEIPT = {"entered": (16, 8), "received": (24, 8), "chunks": (32, 8), "delay_u
             "echo": (42, 4)}
 _PIECE = {"sequence": (16, 8), "bytes": (24, 8), "chunk": (32, 4), "call_tag": (36, 4),
           "source": (40, 2), "destination": (42, 2), "call": (44, 1), "bits": (45, 1)}
+_TILE = {("reserved_30" if name == "hop" else name): place
+         for name, place in _CALL_OF_DATA.items()} | {"format_bits": (44, 1), "since": (45, 1)}
 FIELDS = {
     HELLO: _HELLO,
     HELLO_ACK: _HELLO,
@@ -57,8 +64,14 @@ FIELDS = {
     OFFER: _PIECE,
     PULL: {"sequence": (16, 8), "wanted": (24, 8), "first": (32, 4), "echo": (36, 4),
            "source": (40, 2), "destination": (42, 2), "bits": (44, 1), "reserved_45": (45, 1)},
+    TILE_PIECE: _TILE,
+    TILE_CALL: {("echo" if name == "chunk" else name): place for name, place in _TILE.items()},
+    TILE_PULL: {"op_seq": (16, 8), "first": (24, 4), "grant": (28, 4), "done": (32, 4),
+                "echo": (36, 4), "over": (40, 2), "bits": (42, 1), "reserved_43": (43, 1),
+                "reserved_44": (44, 2)},
 }
 # Bytes of payload that the fields take; what follows them in a hello is padding.
+WANTED = 32  # of a tile pull with bit 2
 BODY = {HELLO: 72, HELLO_ACK: 72, ABORT: 184, BYE: 24, BYE_ACK: 24, CHECK: 24}
 ABORT_CODES = {"silence": 1, "mismatch": 2, "client died": 3, "client abort": 4,
                "daemon stopped": 5, "peer left": 6, "reduce failed": 7, "formation": 8,
@@ -134,7 +147,7 @@ def decode(data, known):
     _require(packet.header_crc == crc32c(data[:48] + data[52:HEADER]), "header_crc")
     _require(packet.type in FIELDS, "type")
     known(packet)
-    _require(packet.flags in ((0, AGAIN) if packet.type in (INQUIRY, OFFER, PULL) else (0,)))
+    _require(packet.flags in ((0, AGAIN) if packet.type in REPEATED else (0,)))
     _require(packet.lane < LANES_MAX and 1 <= packet.number <= NUMBER_MAX)
     fields = FIELDS[packet.type]
     used = {at + i for at, size in fields.values() for i in range(size)}
@@ -155,6 +168,8 @@ def _check_length(packet):
         return
     if packet.type == ACK:
         size = CALL + RANGE * packet.data[FIELDS[ACK]["range_count"][0]]
+    elif packet.type == TILE_PULL:
+        size = WANTED if packet.data[FIELDS[TILE_PULL]["bits"][0]] & 4 else 0
     else:
         size = BODY.get(packet.type, 0)
     _require(len(packet.payload) >= size, "short")
@@ -232,7 +247,44 @@ def _check_piece(packet):
         _require(packet.bits < 4 and packet.chunk == 0)
 
 
+def _check_tile(packet):
+    check_call(packet)
+    packet.format, packet.bits = divmod(packet.format_bits, 16)
+    _require(packet.op_seq >= 1 and packet.format < len(FORMATS))
+    name, width = DATATYPES[packet.datatype]
+    _require(name in FORMATS[packet.format][1])
+    if packet.format:
+        _require(packet.collective in (ALL_REDUCE, REDUCE, REDUCE_SCATTER))
+        _require(REDOPS[packet.redop] in ("sum", "avg"))
+    if packet.type == TILE_CALL:
+        _require(packet.bits in (0, 1, 4) and packet.since <= packet.op_seq)
+        # What has not entered has no call: only op_seq and echo, and its bit.
+        _require(packet.bits != 4 or not (any(packet.data[24:32]) or any(packet.data[36:44])
+                                          or packet.format or packet.since))
+        return
+    _require(packet.bits in (0, 2) and packet.since == 0)
+    if not packet.format:
+        _require(len(packet.payload) >= width, "short")
+        _require(len(packet.payload) % width == 0)
+        _require(len(packet.payload) // width <= packet.count)
+
+
+def _check_tile_pull(packet):
+    _require(packet.op_seq >= 1 and packet.over <= packet.op_seq and packet.bits < 16)
+    _require(packet.first <= packet.grant <= packet.first + 256)
+    results, everything = packet.bits & 2, packet.bits & 8
+    _require(not results or packet.done == packet.over == 0)
+    _require(not everything or (results and packet.first == packet.grant == 0))
+    words = [int.from_bytes(packet.payload[at:at + 8], "big")
+             for at in range(0, len(packet.payload), 8)]
+    packet.wanted = [64 * w + bit for w, word in enumerate(words) for bit in range(64)
+                     if word >> bit & 1]
+    if words:
+        _require(packet.wanted and packet.first + packet.wanted[-1] < packet.grant)
+
+
 _CHECKS = {HELLO: _check_hello, HELLO_ACK: _check_hello, DATA: _check_chunk,
            CONTRIBUTION: _check_chunk, ACK: _check_ack, ABORT: _check_abort, BYE: _check_bye,
            BYE_ACK: _check_bye, CHECK: _check_progress, RECEIPT: _check_receipt,
-           INQUIRY: _check_receipt, PIECE: _check_piece, OFFER: _check_piece, PULL: _check_piece}
+           INQUIRY: _check_receipt, PIECE: _check_piece, OFFER: _check_piece, PULL: _check_piece,
+           TILE_PIECE: _check_tile, TILE_CALL: _check_tile, TILE_PULL: _check_tile_pull}

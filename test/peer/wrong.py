@@ -5,7 +5,7 @@ that a receiver drops them. What is made is the same in every run."""
 from . import wire
 from .wire import COMMON, FIELDS, HEADER, put, seal
 
-U64 = (1 << 64) - 1
+U32, U64 = (1 << 32) - 1, (1 << 64) - 1
 # Of a field of each kind: values that no receiver may take, and the reason.
 _CALL = (("op_seq", (0,), "malformed"),
          ("collective_datatype", (0x08, 0x0F, 0x10, 0x60, 0xA0, 0xC0, 0xF0), "malformed"),
@@ -18,6 +18,7 @@ _HELLO = (("group_id", (1, U64), "state"), ("epoch", (0, 2, 0xFFFFFFFF), "state"
 _RECEIPT = (("received", (1 << 20, U64), "malformed"),)
 _PAIR = (("source", (2, 65535), "bad_chunk"), ("destination", (2, 65535), "bad_chunk"))
 _PIECE = _PAIR + (("bytes", (1 << 48 | 1, U64), "malformed"), ("call", (4, 255), "malformed"))
+_TILE = _CALL + (("format_bits", (0x03, 0x07, 0x08, 0x30, 0xF0, 0xFF), "malformed"),)
 _BYE = (("posted_by_all", (1, U64), "malformed"),)
 VALUES = {
     wire.HELLO: _HELLO,
@@ -54,7 +55,67 @@ VALUES = {
                         ("wanted", (1 << 15, 1 << 63), "bad_chunk"),
                         ("bits", (4, 128, 255), "malformed"), ("source", (0,), "malformed"),
                         ("destination", (1,), "malformed")),
+    wire.TILE_PIECE: _TILE + (("format_bits", (1, 4, 5), "malformed"),
+                              ("since", (1, 255), "malformed"), ("count", (0, 1, 15), "malformed")),
+    # The right one has elements, so its op has entered.
+    wire.TILE_CALL: _TILE + (("format_bits", (2, 4, 5), "malformed"),
+                             ("since", (2, 255), "malformed")),
+    wire.TILE_PULL: (("op_seq", (0,), "malformed"), ("first", (1, 201, U32), "malformed"),
+                     ("grant", (0, 199, 257, U32), "malformed"), ("over", (2, 65535), "malformed"),
+                     ("bits", (0x06, 0x0C, 0x0E, 0x14, 0x84), "malformed")),
 }
+# A receiver looks at these before it asks whether the group has tiles. If not: `foreign`.
+BEFORE_FOREIGN = ("short", "version", "header_crc", "type", "unknown_group")
+
+
+def right_tile(kind, common):
+    """Of tiles, as a receiver in a group that has them takes it."""
+    call = {"op_seq": 1, "count": 16, "call_tag": 5}
+    if kind == wire.TILE_PIECE:
+        return wire.encode(kind, common, {**call, "chunk": 7}, bytes(range(64)))
+    if kind == wire.TILE_CALL:
+        return wire.encode(kind, common, {**call, "echo": 9, "since": 1, "format_bits": 0x21})
+    # The last that is granted.
+    wanted = (1 << 7).to_bytes(8, "big")
+    return wire.encode(kind, common, {"op_seq": 1, "first": 0, "grant": 200, "done": 3, "over": 1,
+                                      "bits": 5}, bytes(24) + wanted)
+
+
+def of_tiles(packet, kind):
+    """What a field alone does not say."""
+    def more(fields, payload=None):
+        wrong = bytearray(packet[:HEADER] + (packet[HEADER:] if payload is None else payload))
+        for name, value in fields.items():
+            put(wrong, FIELDS[kind][name], value)
+        return seal(wrong)
+
+    if kind == wire.TILE_PULL:
+        for what, bits in (("nothing", 0), ("what is not granted", 1 << 8),
+                           ("what is granted, and the next", 3 << 7), ("the last bit", 1 << 63)):
+            payload = bytes(24) + bits.to_bytes(8, "big")
+            yield f"{what} is wanted", more({}, payload), "malformed"
+        yield "a repair without bits", more({}, b""), "short"
+        owner = {"first": 0, "grant": 0}
+        for what, values in (("done", {"bits": 2, "over": 0}), ("over", {"bits": 2, "done": 0}),
+                             ("all of parts", {"bits": 8, "done": 0, "over": 0, **owner}),
+                             ("all, and a grant", {"bits": 10, "done": 0, "over": 0})):
+            yield f"{what} of a puller", more(values, b""), "malformed"
+        return
+    for what, values in (("int8 of fp64", {"collective_datatype": 1, "format_bits": 0x20}),
+                         ("bf16 of bf16", {"collective_datatype": 3, "format_bits": 0x10}),
+                         ("int8 of a broadcast", {"collective_datatype": 0x30, "root": 1,
+                                                  "format_bits": 0x20}),
+                         ("bf16 of an all-gather", {"collective_datatype": 0x40,
+                                                    "format_bits": 0x10}),
+                         ("int8 of max", {"redop": 3, "format_bits": 0x20})):
+        yield what, more(values), "malformed"
+    if kind == wire.TILE_CALL:
+        nothing = {"count": 0, "call_tag": 0, "since": 0, "format_bits": 4}
+        for name, value in (("count", 1), ("call_tag", 1), ("since", 1), ("redop", 1),
+                            ("format_bits", 5), ("format_bits", 0x14),
+                            ("collective_datatype", 1), ("collective_datatype", 0x40)):
+            yield f"not entered, but {name} {value:#x}", more({**nothing, name: value}), "malformed"
+
 
 
 def changed(packet, place, value, sealed=True):
@@ -72,9 +133,9 @@ def read(packet, place):
 def header(packet, kind, tokens):
     """Wrong in a field that all kinds have. @param tokens others than the link's."""
     crcs = {name: read(packet, COMMON[name]) for name in ("header_crc", "payload_crc")}
-    flags = (2, 4, 128, 255) if kind in (wire.INQUIRY, wire.OFFER, wire.PULL) else (1, 2, 128)
+    flags = (2, 4, 128, 255) if kind in wire.REPEATED else (1, 2, 128)
     for name, values, reason in (
-            ("version", (0, 1, 3, 255), "version"), ("type", (0, 16, 255), "type"),
+            ("version", (0, 1, 3, 255), "version"), ("type", (0, 19, 255), "type"),
             ("flags", flags, "malformed"), ("lane", (1, 15, 16, 255), "malformed"),
             ("tag", (read(packet, COMMON["tag"]) ^ 1, 0), "unknown_group"),
             ("number", (0, wire.NUMBER_MAX + 1, U64), "malformed"),
@@ -112,7 +173,8 @@ def lengths(packet, kind):
         yield "a byte less", seal(packet[:-1]), (
             "bad_chunk" if kind == wire.PIECE else "malformed")
         return
-    body = wire.BODY.get(kind, wire.CALL if kind == wire.ACK else 0)
+    body = len(packet) - HEADER if kind == wire.TILE_PULL else wire.BODY.get(
+        kind, wire.CALL if kind == wire.ACK else 0)
     if body:
         yield "no payload", seal(packet[:HEADER]), "short"
         yield "a byte less", seal(packet[:HEADER + body - 1]), "short"
@@ -168,3 +230,13 @@ def of_kind(kind, packet, tokens):
     yield from fields(packet, kind)
     if kind == wire.ABORT:
         yield from abort_text(packet)
+    if kind in wire.TILES:
+        yield from of_tiles(packet, kind)
+
+
+def without_tiles(kind, packet, tokens):
+    """As of_kind(), of tiles, to a receiver whose group has none; a right one, too."""
+    yield "right", packet, "foreign"
+    for what, wrong, reason in of_kind(kind, packet, tokens):
+        yield what, wrong, reason if reason in BEFORE_FOREIGN and (
+            reason != "short" or len(wrong) < HEADER) else "foreign"

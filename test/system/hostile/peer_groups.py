@@ -128,7 +128,8 @@ def main():
     for part in (pairs, rings, direct, gathered, transfers):
         part(stage)
         print(part.__name__, flush=True)
-    missing = set(wire.FIELDS) - {wire.CHECK, wire.ABORT} - stage.kinds
+    # No daemon sends packets of tiles yet.
+    missing = set(wire.FIELDS) - {wire.CHECK, wire.ABORT, *wire.TILES} - stage.kinds
     require(not missing, f"daemons sent packets of all types, also of {missing}")
     for daemon in range(2):
         found = {name: n for name, n in stage.drops(daemon).items() if n and name not in HARMLESS}

@@ -18,7 +18,8 @@ from peer.story import Stage, compare
 NAMES = {number: name.lower() for name, number in vars(wire).items()
          if name.isupper() and isinstance(number, int) and name in (
              "HELLO", "HELLO_ACK", "DATA", "PING", "ACK", "ABORT", "BYE", "BYE_ACK", "CHECK",
-             "CONTRIBUTION", "RECEIPT", "INQUIRY", "PIECE", "OFFER", "PULL")}
+             "CONTRIBUTION", "RECEIPT", "INQUIRY", "PIECE", "OFFER", "PULL", "TILE_PIECE",
+             "TILE_CALL", "TILE_PULL")}
 # Another group's packets come twice, or late, whatever happens here.
 NOISE = ("duplicate", "foreign", "unknown_group")
 LIMIT_S = 20
@@ -84,8 +85,11 @@ class Scene:
         else:
             fields = {}
         number, self.link.next_number = self.link.next_number, self.link.next_number + 1
-        return wire.encode(kind, {"lane": 0, "tag": group.tag, "number": number, "from_rank": 0,
-                                  "token": self.link.token_out}, fields, payload)
+        common = {"lane": 0, "tag": group.tag, "number": number, "from_rank": 0,
+                  "token": self.link.token_out}
+        if kind in wire.TILES:
+            return wrong.right_tile(kind, common)
+        return wire.encode(kind, common, fields, payload)
 
     def tokens(self):
         """Not the link's: a bit off, that of the other direction, none."""
@@ -150,7 +154,9 @@ def all_kinds(stage, peer, survey):
     scene = Scene(stage, peer)
     judge = Judge(stage, scene, survey)
     for kind, name in NAMES.items():
-        cases = list(wrong.of_kind(kind, scene.right(kind), scene.tokens()))
+        # No group has tiles yet.
+        of_kind = wrong.without_tiles if kind in wire.TILES else wrong.of_kind
+        cases = list(of_kind(kind, scene.right(kind), scene.tokens()))
         if kind == wire.ACK:
             cases += wrong.acknowledgement(scene.right(kind), 1, 2)
         for what, packet, reason in cases:

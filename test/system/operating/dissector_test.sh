@@ -70,3 +70,24 @@ understood=$(awk -F '\t' '$1 != "" && $2 == "" && $3 == "fd79::2"' "$run_dir/ipv
 all=$(wc -l <"$run_dir/ipv6")
 ((all > 1 && understood == all - 1)) ||
   { cat "$run_dir/ipv6" && fail "of $all packets over IPv6 the dissector understands $understood"; }
+
+# Packets of tiles, which no daemon sends yet, as the peer of test/peer makes them.
+"$python" "$programs/tile_packets.py" "$run_dir/tiles.pcap"
+fields=()
+for field in type again op_seq total_count chunk collective since tile.echo tile.format tile.asks \
+  tile.result tile.not_entered tile.first tile.grant tile.done tile.over tile.results tile.repair \
+  tile.all tile.wanted; do
+  fields+=(-e "gradwire.$field")
+done
+read_capture "$run_dir/tiles.pcap" -T fields -E separator='|' -E occurrence=a \
+  "${fields[@]}" -e _ws.expert.message >"$run_dir/tiles"
+cat >"$run_dir/tiles.wanted" <<TEXT
+16|0|1|16|7|0|0||0|0|0|0|||||||||
+17|0|1|16||0|1|9|2|1|0|0|||||||||
+18|0|1|||||0||1|||0|200|3|1|0|1|0|0x0000000000000000,\
+0x0000000000000000,0x0000000000000000,0x0000000000000080|
+16|0|2|1099511627776|6|4|0||0|0|1|0|||||||||
+17|1|3|0||0|0|9|0|0|0|1|||||||||
+18|0|4|||||0||0|||0|0|0|0|1|0|1||
+TEXT
+diff "$run_dir/tiles.wanted" "$run_dir/tiles" || fail "packets of tiles are not shown as they are"
