@@ -49,6 +49,14 @@ struct ShardCounts {
   std::uint64_t early_pieces = 0;         ///< came before their receive was posted
   std::uint64_t transfer_asks = 0;        ///< offers and pulls that want an answer
   std::uint64_t transfer_ends_done = 0;
+  // Of ops by tiles.
+  std::uint64_t ops_tiles = 0;             ///< of ops_done
+  std::uint64_t tile_pieces_sent = 0;      ///< those that are sent again too
+  std::uint64_t tile_pieces_received = 0;  ///< duplicates not counted
+  std::uint64_t tile_bytes_received = 0;
+  std::uint64_t tile_pieces_pulled_again = 0;  ///< chunks
+  std::uint64_t tile_words_sent = 0;           ///< pulls and calls
+  std::uint64_t tile_asks = 0;                 ///< of these, that want an answer
 };
 
 /// With the functions of base/counter.h.

@@ -40,6 +40,14 @@ enum class PlantedBug : std::uint8_t {
   kKeepsSourcePort,       ///< a link of the ring stays with its port though another one answers
   kCallsNotCompared,      ///< ops of no elements end alike, whatever others called
   kTokenNotChecked,       ///< a packet is its group's by the tag alone, which two groups may share
+  kLateRankKeepsWindow,   ///< what is pulled from a rank that has not entered an op stays pulled
+  kTilesStartInAnyOrder,  ///< tiles of an op start though an older one waits for a place
+  kTilePostNotTold,       ///< who was asked before it had entered does not say that it has
+  kResultFreedEarly,      ///< an owner's op ends when the first rank has its results
+  kTileDoneToldOnce,      ///< an owner says once what is done, and if that is lost, never again
+  kTileNotEnteredAgain,   ///< a late "not entered" is believed of an op that has entered
+  kTileLatePart,          ///< a part is made though its tile is folded: from the output
+  kTileFoldedInOwnOrder,  ///< an all-reduce by tiles is folded from the owner on
   // Of the command lane (test/sim/command_sim.cc).
   kEndsAllAtOnce,       ///< all of a group's unfinished calls are answered in the round of its end
   kReadsEveryClient,    ///< each client has its turn in each round, however many there are

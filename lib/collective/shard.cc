@@ -7,6 +7,7 @@
 #include "base/probe.h"
 #include "base/profile.h"
 #include "collective/links/ring_links.h"
+#include "collective/tiles/tile_memory.h"
 
 namespace gradwire::collective {
 namespace {
@@ -103,6 +104,9 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
               {spec.collective, spec.datatype, spec.root, spec.count, spec.redop});
   if (!ring_ && plan.shape != Shape::kTwoStep) return PostResult::kUnsupported;
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
+    return PostResult::kTooLarge;
+  }
+  if (plan.shape == Shape::kTiles && !cut_of(config_, spec).supported()) {
     return PostResult::kTooLarge;
   }
   // Each active op will need a place for its done event, beside those not taken yet.

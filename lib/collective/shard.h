@@ -130,7 +130,7 @@ class Shard final : private ShardServices {
   /// Whether packets come though no op is unfinished that was posted here: of transfers, or of ops
   /// of which a rank without members hears by packets alone.
   [[nodiscard]] bool expects_packets() const noexcept {
-    return !ring_ || off_ring_.has_transfers();
+    return !ring_ || off_ring_.expects_packets();
   }
   /// Whether a backend has folds that it has not done: never one that runs at once.
   [[nodiscard]] bool folding() const noexcept { return folds_.size() != 0; }

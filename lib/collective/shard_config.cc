@@ -113,6 +113,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
   if (c.pairs_max != 0 && c.payload_pool != nullptr)
     return bad("transfers are not for payloads in a GPU's memory");
+  if (c.tiles && (c.batch_entries != 1 || !backend->runs_at_once() || c.folding_ranks != 0))
+    return bad(
+        fmt::format("ops by tiles are for backends that work at once, and for groups of "
+                    "ranks that have members, not for the backend {} and {} others",
+                    backend->name(), c.folding_ranks));
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));
@@ -160,7 +165,7 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         kDirectBurst + kTransferBurst +
+         kDirectBurst + kTransferBurst + (config.tiles ? kTileBurst : 0) +
          // Hellos of a rank without members that hangs on this one.
          2 +
          // A hello each way by each further path.

@@ -18,6 +18,7 @@
 #include "base/types.h"
 #include "base/window.h"
 #include "collective/shapes/shape.h"
+#include "collective/tiles/tile_cut.h"
 #include "reduce/backend.h"
 #include "transport/receiver.h"
 #include "transport/sender.h"
@@ -31,6 +32,8 @@ namespace gradwire::collective {
 inline constexpr std::uint32_t kDirectBurst = 16;
 /// Likewise of transfers.
 inline constexpr std::uint32_t kTransferBurst = 16;
+/// The same for ops by tiles.
+inline constexpr std::uint32_t kTileBurst = 16;
 /// Entries of direct ops that a backend which does not work at once may have of a shard; they take
 /// no place of the ring's chunks.
 inline constexpr std::uint32_t kDirectFolds = 64;
@@ -209,6 +212,11 @@ struct ShardConfig {
   /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
   /// way. 0: it has no transfers, and does not look at `peers` for them.
   std::uint32_t pairs_max = 0;
+  /// Large ops go by tiles, if the backend works at once; equal on all ranks.
+  bool tiles = false;
+  std::uint32_t tile_bytes = kTileBytes;  ///< as TileGroup's
+  /// Memory of an owner's lane for parts and results of tiles (transport.tile_scratch_kib).
+  std::uint64_t tile_scratch_bytes = 8u << 20;
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =
@@ -228,7 +236,14 @@ struct ShardConfig {
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
     return {rank,           nranks,         member_count,  exchange_bytes,
             layout,         direct_bytes,   payload_bytes, two_step_bytes,
-            gathered_bytes, gathered_ranks, owners.get()};
+            gathered_bytes, gathered_ranks, owners.get(),  tiles};
+  }
+  [[nodiscard]] TileGroup tile_group() const noexcept {
+    return {.payload_bytes = payload_bytes,
+            .lanes = lanes,
+            .all_ranks = all_ranks(),
+            .processes = processes(),
+            .tile_bytes = tile_bytes};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
@@ -240,7 +255,7 @@ struct ShardConfig {
 }
 /// Whether packets go between any two ranks, so that `peers` is needed.
 [[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
-  return (config.direct_bytes != 0 || config.pairs_max != 0) && config.nranks > 1;
+  return (config.direct_bytes != 0 || config.pairs_max != 0 || config.tiles) && config.nranks > 1;
 }
 /// Bytes of scratch memory that a shard has for ops off the ring.
 /// @param at_once  whether its backend works at once.

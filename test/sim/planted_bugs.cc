@@ -57,6 +57,14 @@ constexpr std::array kBugs = {
     Named{"numbers-anew-after-move", PlantedBug::kNumbersAnewAfterMove},
     Named{"answers-from-one-port", PlantedBug::kAnswersFromOnePort},
     Named{"keeps-source-port", PlantedBug::kKeepsSourcePort},
+    Named{"late-rank-keeps-window", PlantedBug::kLateRankKeepsWindow},
+    Named{"tiles-start-in-any-order", PlantedBug::kTilesStartInAnyOrder},
+    Named{"tile-post-not-told", PlantedBug::kTilePostNotTold},
+    Named{"result-freed-early", PlantedBug::kResultFreedEarly},
+    Named{"tile-done-told-once", PlantedBug::kTileDoneToldOnce},
+    Named{"tile-not-entered-again", PlantedBug::kTileNotEnteredAgain},
+    Named{"tile-late-part", PlantedBug::kTileLatePart},
+    Named{"tile-folded-in-own-order", PlantedBug::kTileFoldedInOwnOrder},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };
 

@@ -9,7 +9,7 @@
 namespace gradwire::collective {
 
 bool Direct::admit(const OpPlan& plan, const OpSpec& spec) noexcept {
-  if (!is_off_ring(plan.shape) || plan.lane_chunks == 0) return true;
+  if (!is_pushed(plan.shape) || plan.lane_chunks == 0) return true;
   post_waits_ = !scratch_.has_room(layout_.bytes_of(plan, spec));
   return !post_waits_;
 }

@@ -72,7 +72,7 @@ class PeerUser {
 };
 
 /// What a rank that answers does not bring, however often it is asked.
-enum class InVain : std::uint8_t { kNothing, kAcknowledgement, kPiece };
+enum class InVain : std::uint8_t { kNothing, kAcknowledgement, kPiece, kTile };
 
 /// A rank because of which the group ends.
 struct PeerSilence {
@@ -169,6 +169,15 @@ class PeerLinks {
   // Questions.
   /// A question went there.
   void asked(std::uint16_t rank) noexcept { ++peers_[rank].unanswered; }
+  /// Whether a question says that those before it were not answered.
+  /// @param tries  how often this one goes, with this time. Many may ask at once: that says
+  /// nothing.
+  [[nodiscard]] bool says_again(std::uint16_t rank, std::uint32_t tries) const noexcept {
+    if (!end(rank).sources().known) return false;
+    const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
+    return LinkEnd::asks_again(std::max(before, unanswered(rank))) &&
+           quiet(rank) >= timeouts_.ping_interval_ns;
+  }
   /// Questions that went there since it was heard.
   [[nodiscard]] std::uint32_t unanswered(std::uint16_t rank) const noexcept {
     return peers_[rank].unanswered;

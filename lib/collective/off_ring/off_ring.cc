@@ -34,12 +34,21 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
     transfers_.emplace(config, links_, *window_, buffers, counters);
     turns_.add(*transfers_);
   }
+  if (config.tiles && config.nranks > 1) {
+    if (!window_) window_.emplace(config);
+    tiles_.emplace(config, links_, *window_, buffers, ops, folds, counters);
+    turns_.add(*tiles_);
+  }
 }
 
 void OffRing::on_posted(Op& op, const OpPlan& plan, TimeNs now) noexcept {
-  if (!direct_) return;
   const std::uint64_t op_seq = op.spec.op_seq;
-  if (is_off_ring(plan.shape) && plan.lane_chunks > 0) start(op, now);
+  if (plan.shape == Shape::kTiles) {
+    tiles_->post(op_seq, now);
+    settle_tiles(now);
+  }
+  if (!direct_) return;
+  if (is_pushed(plan.shape) && plan.lane_chunks > 0) start(op, now);
   if (live()) apply_ahead(op_seq, now);
 }
 
@@ -49,6 +58,11 @@ Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexc
   const std::uint16_t rank = packet.common.from_rank;
   neighbors_.heard_from(rank);
   links_.came(packet.common);
+  if (wire::is_of_tiles(packet.common.type)) {
+    const Drop drop = tiles_->receive(packet, ecn_ce, now);
+    settle_tiles(now);
+    return drop;
+  }
   if (!wire::is_of_transfer(packet.common.type)) return receive_direct(packet, ecn_ce, now);
   const Drop drop = transfers_->receive(packet, ecn_ce, now);
   judge_transfers(now);
@@ -57,6 +71,9 @@ Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexc
 
 void OffRing::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept {
   if (direct_) direct_->on_left(rank, completed_op_seq, now);
+  if (!tiles_) return;
+  tiles_->on_left(rank, completed_op_seq, now);
+  settle_tiles(now);
 }
 
 void OffRing::probe_at_once(std::uint16_t rank) noexcept { links_.ask_at_once(rank); }
@@ -93,7 +110,8 @@ bool OffRing::run_direct(TimeNs now, Outbox& out) noexcept {
 bool OffRing::run_late(LateUser& user, TimeNs now, Outbox& out) noexcept {
   if (!live()) return false;
   const bool worked = user.run(now, out);
-  judge_silence(now);
+  if (tiles_ && &user == &*tiles_) settle_tiles(now);
+  if (live()) judge_silence(now);
   return worked;
 }
 
@@ -128,6 +146,11 @@ void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) co
           "again and again never came: the MTU of the path may be below that of the ring's",
           lacking.sequence, lacking.pair.source, lacking.pair.destination);
     }
+    case InVain::kTile:
+      reason.op_seq = tiles_->lacking();
+      return reason.set_detail(
+          "it answers, but chunks of the op that were pulled again and again never came: the MTU "
+          "of the path may be below that of the ring's");
     case InVain::kNothing:
       break;
   }
@@ -147,11 +170,13 @@ TimeNs OffRing::deadline(TimeNs now) const noexcept {
   TimeNs earliest = links_.deadline();
   if (direct_) earliest = std::min(earliest, direct_->deadline(now));
   if (transfers_) earliest = std::min(earliest, transfers_->deadline(now));
+  if (tiles_) earliest = std::min(earliest, tiles_->deadline(now));
   return earliest;
 }
 
 void OffRing::fill(ShardStatus& status) const noexcept {
   if (transfers_ && live()) status.transfer = transfers_->oldest();
+  if (tiles_) fill_tiles(status);
   if (!direct_) return;
   status.scratch_bytes = direct_->scratch().touched_bytes();
   if (const auto least = links_.least_heard(*direct_)) {
@@ -169,12 +194,14 @@ void OffRing::fill(ShardStatus& status) const noexcept {
 
 void OffRing::leave() noexcept {
   if (direct_) direct_->leave();
+  if (tiles_) tiles_->leave();
 }
 
 void OffRing::drop_all() noexcept {
   links_.drop_all();
   if (direct_) direct_->drop_all();
   if (transfers_) transfers_->drop_all();
+  if (tiles_) tiles_->drop_all();
 }
 
 }  // namespace gradwire::collective

@@ -10,6 +10,7 @@
 ///
 ///   off_ring.cc            which of them
 ///   off_ring_direct.cc     contributions, and folds when all is there
+///   off_ring_tiles.cc      ops by tiles
 ///   off_ring_transfers.cc  transfers between processes
 #pragma once
 
@@ -31,6 +32,7 @@
 #include "collective/shard_config.h"
 #include "collective/shard_services.h"
 #include "collective/shard_status.h"
+#include "collective/tiles/tiles.h"
 #include "collective/transfers/transfers.h"
 #include "wire/packet.h"
 
@@ -61,18 +63,23 @@ class OffRing {
   [[nodiscard]] bool has_transfers() const noexcept {
     return transfers_ && transfers_->unfinished();
   }
+  /// Whether packets come though no op is unfinished here.
+  [[nodiscard]] bool expects_packets() const noexcept {
+    return has_transfers() || (tiles_ && !tiles_->idle());
+  }
   [[nodiscard]] bool has_transfers_with(std::uint16_t rank) const noexcept {
     return transfers_ && transfers_->unfinished_with(rank);
   }
   /// Whether no rank needs anything of this one any more.
   [[nodiscard]] bool idle() const noexcept {
-    return (!direct_ || direct_->scratch().empty()) && (!transfers_ || transfers_->idle());
+    return (!direct_ || direct_->scratch().empty()) && (!transfers_ || transfers_->idle()) &&
+           (!tiles_ || tiles_->idle());
   }
 
   // Packets.
   /// Whether packets of that type are taken from that rank. Else they are foreign.
   [[nodiscard]] bool takes(const wire::CommonHeader& header) const noexcept {
-    if (wire::is_of_tiles(header.type)) return false;  // no group has tiles yet
+    if (wire::is_of_tiles(header.type)) return tiles_ && header.from_rank < config_.nranks;
     return wire::is_of_transfer(header.type) ? transfers_ && header.from_rank < config_.nranks
                                              : direct_.has_value();
   }
@@ -127,6 +134,11 @@ class OffRing {
   void report_mismatch(std::uint16_t rank, std::uint64_t op_seq, const OpCall& ours,
                        const OpCall& theirs, TimeNs now) noexcept;
 
+  // off_ring_tiles.cc: if there are ops by tiles
+  /// Ends ops that are done, and the group if calls differ or a fold failed.
+  void settle_tiles(TimeNs now) noexcept;
+  void fill_tiles(ShardStatus& status) const noexcept;
+
   // off_ring_transfers.cc: if there are transfers
   /// Ends the group if the ends of a transfer differ.
   void judge_transfers(TimeNs now) noexcept;
@@ -144,6 +156,7 @@ class OffRing {
   std::optional<Direct> direct_;        ///< none: no op is direct
   std::optional<PullWindow> window_;    ///< of all that pull chunks; none: nobody does
   std::optional<Transfers> transfers_;  ///< none: there are none
+  std::optional<Tiles> tiles_;          ///< none: no op goes by tiles
   std::optional<ToldOps> told_;         ///< of a rank without members
   PortTurns turns_;                     ///< of what goes after the ring
 };

@@ -95,7 +95,7 @@ Drop OffRing::take_contribution(std::uint16_t rank, const wire::DataHeader& head
     return Drop::kNone;
   }
   Op* op = ops_.find(header.op_seq);
-  if (op != nullptr && !is_off_ring(op->shape)) return Drop::kBadChunk;
+  if (op != nullptr && !is_pushed(op->shape)) return Drop::kBadChunk;
   const Drop drop = direct_->take(rank, header, payload, crc, op, now);
   if (drop != Drop::kNone || op == nullptr) return drop;
   if (op->record.first_chunk_at == 0) op->record.first_chunk_at = now;

@@ -42,6 +42,7 @@ Partition partition_of(const ShapeGroup& group, std::uint32_t payload_bytes,
       whole_count({.collective = call.collective, .count = call.count}, group.processes().count());
   const Shape shape =
       shape_for(group, whole.value_or(UINT64_MAX / 8) * element_bytes(call.datatype), call);
+  if (shape == Shape::kTiles) return {};  // TileCut cuts it.
   if (shape == Shape::kGathered) {
     return gathered::partition(group, call.collective, call.datatype, call.count);
   }
@@ -138,6 +139,9 @@ OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
     }
     case Shape::kGathered:
       plan.arrivals = direct::arrivals(plan.lane_chunks);
+      break;
+    case Shape::kTiles:
+      plan.arrivals = tiles::kArrivals;
       break;
     case Shape::kWord:
       break;

@@ -16,6 +16,7 @@
 #include "collective/shapes/shape_local.h"
 #include "collective/shapes/shape_reducing_half.h"
 #include "collective/shapes/shape_ring.h"
+#include "collective/shapes/shape_tiles.h"
 
 namespace gradwire::collective {
 
@@ -29,6 +30,7 @@ enum class Shape : std::uint8_t {
   kDirect,
   kTwoStep,
   kGathered,
+  kTiles,
 };
 
 /// What a shape follows from, beside the group.
@@ -42,7 +44,12 @@ struct ShapeCall {
 
 /// Whether its packets go between any two ranks, and not by the ring's links.
 [[nodiscard]] constexpr bool is_off_ring(Shape shape) noexcept {
-  return shape == Shape::kDirect || shape == Shape::kTwoStep || shape == Shape::kGathered;
+  return shape == Shape::kDirect || shape == Shape::kTwoStep || shape == Shape::kGathered ||
+         shape == Shape::kTiles;
+}
+/// Whether ranks push what they give to it: it lies whole in scratch memory.
+[[nodiscard]] constexpr bool is_pushed(Shape shape) noexcept {
+  return is_off_ring(shape) && shape != Shape::kTiles;
 }
 
 /// @param bytes  of the whole op.
@@ -57,6 +64,9 @@ struct ShapeCall {
       direct::fits_with_owners(group, collective, datatype, count)) {
     return Shape::kDirect;
   }
+  if (collective != Collective::kAllReduce &&
+      tiles::fits(group, collective, datatype, count, redop))
+    return Shape::kTiles;
   switch (collective) {
     case Collective::kReduce:
     case Collective::kReduceScatter:
@@ -72,7 +82,8 @@ struct ShapeCall {
   if (!travels) return Shape::kRing;
   if (exchange::fits(group, bytes)) return Shape::kExchange;
   if (direct::fits(group, bytes, datatype)) return Shape::kDirect;
-  return direct::fits_two_steps(group, datatype, count) ? Shape::kTwoStep : Shape::kRing;
+  if (direct::fits_two_steps(group, datatype, count)) return Shape::kTwoStep;
+  return tiles::fits(group, collective, datatype, count, redop) ? Shape::kTiles : Shape::kRing;
 }
 
 [[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks,
@@ -86,6 +97,8 @@ struct ShapeCall {
     case Shape::kTwoStep:
     case Shape::kGathered:
       return direct::kRules;
+    case Shape::kTiles:
+      return tiles::kRules;
     case Shape::kReducingHalf:
       return reducing_half::rules(nranks, has_root);
     case Shape::kGatheringHalf:

@@ -12,7 +12,7 @@ TileCut::TileCut(const TileGroup& group, const TileCall& call) noexcept
   const std::uint16_t nranks = group.processes.nranks;
   chunk_elements_ = static_cast<std::uint32_t>(
       elements_in_chunk(call.format, call.datatype, group.payload_bytes));
-  chunks_of_tile_ = collective::chunks_of_tile(group.payload_bytes, nranks);
+  chunks_of_tile_ = collective::chunks_of_tile(group.payload_bytes, nranks, group.tile_bytes);
   if (is_all_reduce()) {
     ring_ = Partition(call.count, call.datatype, nranks, group.payload_bytes);
     const bool in_blocks = call.format == WireFormat::kInt8;

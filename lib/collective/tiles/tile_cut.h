@@ -17,6 +17,10 @@
 
 namespace gradwire::collective {
 
+/// What all ranks give to a tile, at most, but for a chunk of each: a fold's sources stay in the L2
+/// cache. In the simulator alone it is less, so that small ops have many tiles.
+inline constexpr std::uint32_t kTileBytes = 1u << 20;
+
 /// What a cut depends on beside the op.
 struct TileGroup {
   std::uint32_t payload_bytes = 0;  ///< of a packet
@@ -25,6 +29,7 @@ struct TileGroup {
   GroupProcesses processes;     ///< of the ranks that have members
   /// Who owns how much of an all-reduce; nullptr: each rank its segment of the ring.
   const TileShares* shares = nullptr;
+  std::uint32_t tile_bytes = kTileBytes;  ///< as chunks_of_tile()
 };
 
 /// An op, as all ranks have called it.
@@ -47,13 +52,14 @@ enum class TileRefusal : std::uint8_t {
 };
 
 /// Chunks of a tile, by the payload and how many ranks have members.
-[[nodiscard]] constexpr std::uint32_t chunks_of_tile(std::uint32_t payload_bytes,
-                                                     std::uint16_t nranks) noexcept {
-  constexpr std::uint64_t kTileOfAll = 1u << 20;   // a fold's sources stay in the L2 cache
-  constexpr std::uint64_t kTileOfOne = 64u << 10;  // a longer one only delays its result
-  const std::uint64_t most = std::max<std::uint64_t>(kTileOfOne / payload_bytes, 1);
+/// @param tile_bytes  of all ranks. One gives a sixteenth at most: a longer tile would only delay
+///                    its result.
+[[nodiscard]] constexpr std::uint32_t chunks_of_tile(
+    std::uint32_t payload_bytes, std::uint16_t nranks,
+    std::uint32_t tile_bytes = kTileBytes) noexcept {
+  const std::uint64_t most = std::max<std::uint64_t>(tile_bytes / 16 / payload_bytes, 1);
   const std::uint64_t all = std::uint64_t{nranks} * payload_bytes;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kTileOfAll / all, 1, most));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tile_bytes / all, 1, most));
 }
 
 class TileCut {

@@ -27,9 +27,11 @@ struct TilePlaces {
 /// @param nranks         that have members.
 /// @param scratch_bytes  of a lane: `transport.tile_scratch_kib`. Three quarters are for parts.
 [[nodiscard]] constexpr TilePlaces tile_places(std::uint32_t payload_bytes, std::uint16_t nranks,
-                                               std::uint64_t scratch_bytes) noexcept {
+                                               std::uint64_t scratch_bytes,
+                                               std::uint32_t tile_bytes = kTileBytes) noexcept {
   TilePlaces places;
-  places.result_bytes = std::uint64_t{chunks_of_tile(payload_bytes, nranks)} * payload_bytes;
+  places.result_bytes =
+      std::uint64_t{chunks_of_tile(payload_bytes, nranks, tile_bytes)} * payload_bytes;
   places.part_bytes = nranks * places.result_bytes;
   places.parts = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(3 * scratch_bytes / (4 * places.part_bytes), 2, 64));

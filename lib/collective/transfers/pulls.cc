@@ -7,13 +7,6 @@
 #include "base/require.h"
 
 namespace gradwire::collective {
-namespace {
-
-/// A pull is for so many chunks at least, if they can be had, so that they are worth a packet.
-constexpr std::uint32_t kPullChunks = 8;
-
-}  // namespace
-
 Pulls::Pulls(const ShardConfig& config, PeerLinks& links, PullWindow& window,
              PairTable<InPair>& ins, PairQueues& queues, ShardCounters& counters)
     : links_(links),
@@ -57,7 +50,8 @@ void Pulls::pull_more(TimeNs now) noexcept {
 bool Pulls::pull_new(InPair& in, TimeNs now) noexcept {
   if (in.offered != in.sequence) return false;
   const std::uint32_t end = in.first + std::min(in.chunks - in.first, 64u);
-  const std::uint64_t most = std::min<std::uint64_t>(end - in.next, window_.room());
+  const std::uint64_t most =
+      std::min<std::uint64_t>(end - in.next, window_.room(Puller::kTransfers));
   if (most == 0) return false;
   if (in.asked != 0 && most < std::min(kPullChunks, in.chunks - in.next)) return false;
   if (in.asked == 0) in.waits_since = links_.polled();
@@ -75,7 +69,7 @@ bool Pulls::pull_new(InPair& in, TimeNs now) noexcept {
     ++pulled;
   }
   if (pulled == 0) return false;
-  window_.pulled(now, pulled);
+  window_.pulled(Puller::kTransfers, now, pulled);
   queues_.watch(in, now + queues_.patience(in.rank, in.timer.tries));
   queues_.queue(in);
   return true;
@@ -101,11 +95,11 @@ void Pulls::came(InPair& in, std::uint32_t chunk, bool ecn_ce, TimeNs now) noexc
   const std::uint64_t bit = std::uint64_t{1} << (chunk - in.first);
   in.asked &= ~bit;
   in.to_pull &= ~bit;
-  window_.came(now, ecn_ce, delay);
+  window_.came(Puller::kTransfers, now, ecn_ce, delay);
 }
 
 void Pulls::finish(InPair& in) noexcept {
-  window_.forget(static_cast<std::uint64_t>(std::popcount(in.asked)));
+  window_.forget(Puller::kTransfers, static_cast<std::uint64_t>(std::popcount(in.asked)));
   in.asked = in.to_pull = 0;
   in.timed = false;
   if (!in.admitted) return;

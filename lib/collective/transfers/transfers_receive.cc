@@ -15,9 +15,6 @@ using wire::PacketType;
 
 namespace {
 
-/// Chunks that were pulled later and came: what came not is lost.
-constexpr std::uint32_t kOvertaken = 3;
-
 /// Whether the processes are of these ranks.
 bool is_of(const GroupProcesses& processes, const wire::ProcessPair& pair,
            std::uint16_t source_rank, std::uint16_t destination_rank) noexcept {

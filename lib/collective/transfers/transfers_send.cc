@@ -13,21 +13,6 @@ using wire::PacketType;
 
 namespace {
 
-/// The first time that nothing new comes for a PTO, and every so often from there, all that was
-/// pulled is pulled again; else its oldest chunk alone. A PTO has a bound, and if what was pulled
-/// only takes longer to come, all of it would be sent many times and fill the port before it.
-constexpr std::uint32_t kTriesForAll = 4;
-
-/// Whether a question says that those before it were not answered.
-bool says_again(const PeerLinks& links, const LinkEnd& end, std::uint32_t tries,
-                TimeNs ping_interval_ns) noexcept {
-  if (!end.sources().known) return false;
-  // The one that goes now is counted. Many pairs may ask at once: that says nothing yet.
-  const std::uint32_t before = std::max(tries, std::uint32_t{1}) - 1;
-  return LinkEnd::asks_again(std::max(before, links.unanswered(end.rank()))) &&
-         links.quiet(end.rank()) >= ping_interval_ns;
-}
-
 wire::OfferHeader offer_of(const OutPair& pair) noexcept {
   wire::OfferHeader offer;
   offer.pair = pair.pair;
@@ -176,8 +161,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
     const auto number = static_cast<std::uint32_t>(common.packet_number);
     wire::OfferHeader offer = offer_of(pair);
     offer.asks = pair.asks;
-    offer.again =
-        pair.asks && says_again(links_, end, pair.timer.tries, config_.timeouts.ping_interval_ns);
+    offer.again = pair.asks && links_.says_again(pair.rank, pair.timer.tries);
     offer.done = !pair.active && pair.sequence != 0;
     if (!pair.offered) pair.first_offer = number;
     pair.offered = true;
@@ -256,8 +240,7 @@ Transfers::Sent Transfers::send(InPair& pair, TimeNs now, Outbox& out) noexcept 
     pull.first = pair.first;
     pull.echo = pair.echo;
     pull.asks = pair.asks;
-    pull.again =
-        pair.asks && says_again(links_, end, pair.timer.tries, config_.timeouts.ping_interval_ns);
+    pull.again = pair.asks && links_.says_again(pair.rank, pair.timer.tries);
     pull.complete = pair.complete();
     return wire::encode_pull(room, end.header(PacketType::kPull), pull);
   });

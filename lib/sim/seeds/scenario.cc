@@ -39,12 +39,14 @@ constexpr std::array kProfiles = {
             "beside a group that ends or calls differently another user's, which must not"},
     Profile{"rails", "several paths between ranks that fail in turn: no op may"},
     Profile{"fabric", "paths of equal cost that fail unseen, chosen by source ports: no op may"},
+    Profile{"tiles", "as mixed, but what would go round the ring goes by tiles"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
 bool is(const Scenario& s, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) {
-    return (s.profile == "all-reduce" ? "mixed" : s.profile) == name;
+    const bool mixed = s.profile == "all-reduce" || s.profile == "tiles";
+    return (mixed ? "mixed" : s.profile) == name;
   });
 }
 
@@ -153,6 +155,19 @@ void draw_shards(Scenario& s, Random& random) {
   }
   s.group.hosts.clear();
   for (HostId host = 0; host < s.nranks; ++host) s.group.hosts.push_back(host);
+}
+
+/// Tiles are small, so that small ops have many; and places for them few.
+void draw_tiles(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 15);
+  collective::ShardConfig& shard = s.group.shard;
+  shard.tiles = true;
+  shard.tile_bytes = 16u * random.pick({1u, 2u, 8u, 64u}) * shard.payload_bytes;
+  shard.tile_scratch_bytes = random.pick<std::uint64_t>({4, 64, 8192}) << 10;
+  shard.batch_entries = 1;
+  for (HostProfile& host : s.hosts) host.slow_backend = 0;
+  s.world.host.slow_backend = 0;
+  fit_pools(s);
 }
 
 /// Up to what size ops are direct. Drawn apart, so that all else of a seed stays as it is without.
@@ -341,6 +356,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_network(s, random);
   draw_hosts(s, random);
   if (is(s, {"lanes"})) lag_lanes(s);
+  if (s.profile == "tiles") draw_tiles(s);
   draw_layout(s);
   draw_direct(s);
   draw_transfers(s);
@@ -353,7 +369,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
-  if (is(s, {"mixed"})) draw_folding_ranks(s);
+  if (is(s, {"mixed"}) && !s.group.shard.tiles) draw_folding_ranks(s);
   if (is(s, {"calls"})) draw_odd_calls(s);
   if (is(s, {"users"})) draw_neighbor(s);
   return s;

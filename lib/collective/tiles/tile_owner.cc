@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "collective/tiles/tile_owner.h"
+
+#include <algorithm>
+
+#include "base/planted_bug.h"
+#include "collective/tiles/tile_memory.h"
+
+namespace gradwire::collective {
+
+TileOwner::TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds)
+    : config_(config),
+      ops_(ops),
+      folds_(folds),
+      scratch_(tile_places(config.payload_bytes, config.nranks, config.tile_scratch_bytes,
+                           config.tile_bytes),
+               config.nranks),
+      sources_(config.nranks) {}
+
+void TileOwner::begin(TileOp& op) const noexcept {
+  op.tiles = op.cut.tiles(config_.rank, config_.lane);
+  if (!op.sums) op.started = op.tiles;
+}
+
+TileOp* TileOwner::start_next() noexcept {
+  if (scratch_.empty()) return nullptr;
+  for (std::uint32_t i = 0; i < ops_.size(); ++i) {
+    const bool newest_first = planted(PlantedBug::kTilesStartInAnyOrder);
+    TileOp& op = ops_.at(newest_first ? ops_.size() - 1 - i : i);
+    if (!has_to_start(op)) continue;
+    if (op.started - op.folded == TileOp::kStartedMax) return nullptr;
+    const std::uint32_t at = op.started % TileOp::kStartedMax;
+    const std::uint32_t sources = config_.nranks - 1u;
+    op.missing[at] = sources * op.cut.tile(config_.rank, config_.lane, op.started).chunks;
+    op.place[at] = scratch_.take();
+    ++op.started;
+    return &op;
+  }
+  return nullptr;
+}
+
+TileOp* TileOwner::foldable() const noexcept {
+  for (std::uint32_t i = 0; i < ops_.size(); ++i) {
+    TileOp& op = ops_.at(i);
+    if (op.folded < op.started && !op.sums) return &op;
+    if (op.folded < op.started && op.missing[op.folded % TileOp::kStartedMax] == 0) return &op;
+  }
+  return nullptr;
+}
+
+bool TileOwner::load_own_part(const TileOp& op, const TileCut::Tile& tile,
+                              std::byte* row) noexcept {
+  return folds_.backend().run(load_of(config_, op.spec, tile, 0, tile.count, row));
+}
+
+/// Of an all-gather: members' outputs get what this rank gives.
+bool TileOwner::copy_next(TileOp& op) noexcept {
+  const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
+  const ChunkMemory memory = memory_of(config_, op.spec, tile, 0);
+  const std::byte* const from =
+      memory.inputs[0] + memory.first_input * element_bytes(op.spec.datatype);
+  ++op.folded;
+  return folds_.backend().run(store_of(config_, op.spec, tile, 0, tile.count, from));
+}
+
+bool TileOwner::fold_next(TileOp& op) noexcept {
+  if (!op.sums) return copy_next(op);
+  const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
+  const std::uint8_t place = op.place[op.folded % TileOp::kStartedMax];
+  const std::uint32_t width = element_bytes(op.spec.datatype);
+  const bool in_memory = is_own_in_memory(op);
+  if (!in_memory && !load_own_part(op, tile, scratch_.row(place, config_.rank))) return false;
+  for (std::uint32_t i = 0; i < op.cut.runs(tile); ++i) {
+    TileCut::Run run = op.cut.run(tile, i);
+    if (planted(PlantedBug::kTileFoldedInOwnOrder)) {
+      run.first_rank = static_cast<std::uint16_t>((config_.rank + 1) % config_.nranks);
+    }
+    const ChunkMemory memory = memory_of(config_, op.spec, tile, run.at);
+    for (std::uint32_t h = 0; h < config_.nranks; ++h) {
+      const auto rank = static_cast<std::uint16_t>((run.first_rank + h) % config_.nranks);
+      const std::byte* part = scratch_.row(place, rank) + std::size_t{run.at} * width;
+      if (rank == config_.rank && in_memory) {
+        part = memory.inputs[0] + memory.first_input * width;
+      }
+      sources_[h] = part;
+    }
+    reduce::Entry entry;
+    entry.kind = reduce::Kind::kFoldInOrder;
+    entry.datatype = op.spec.datatype;
+    entry.redop = op.spec.redop;
+    entry.finalize = true;
+    entry.member_count = config_.member_count;
+    entry.output_count = memory.output_count;
+    entry.source_count = config_.nranks;
+    entry.count = run.count;
+    entry.divisor = config_.processes().count();
+    entry.inputs = sources_.data();
+    entry.outputs = memory.outputs;
+    entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width);
+    if (!folds_.backend().run(entry)) return false;
+  }
+  scratch_.give_back(place);
+  ++op.folded;
+  return true;
+}
+
+}  // namespace gradwire::collective
