@@ -90,6 +90,11 @@ void add_group(std::string& out, const status::Group& group) {
   } else if (!group.why_not_direct.empty()) {
     out += fmt::format("  no op is direct: {}\n", group.why_not_direct);
   }
+  if (group.tiles) {
+    out += "  larger all-reduces, reduce-scatters and all-gathers go by tiles\n";
+  } else if (!group.why_no_tiles.empty()) {
+    out += fmt::format("  no op goes by tiles: {}\n", group.why_no_tiles);
+  }
   if (group.ranks_of_one_source_port != 0) {
     out += fmt::format(
         "  to {} ranks packets keep their source port in any case: it chooses the receive queue "
@@ -101,6 +106,10 @@ void add_group(std::string& out, const status::Group& group) {
       out += fmt::format("  lane {}: of {} ops, {} were direct, {} in two steps and {} gathered\n",
                          shard.lane, shard.counters.ops_done, shard.counters.ops_direct,
                          shard.counters.ops_two_step, shard.counters.ops_gathered);
+    }
+    if (group.tiles) {
+      out += fmt::format("  lane {}: {} of {} ops went by tiles\n", shard.lane,
+                         shard.counters.ops_tiles, shard.counters.ops_done);
     }
     if (shard.on_other_path) {
       out += fmt::format(

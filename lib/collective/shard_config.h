@@ -123,6 +123,7 @@ struct ShardConfig {
         exchange_bytes(transport.exchange_kib << 10),
         payload_crc(transport.integrity == "payload"),
         gathered_ranks(static_cast<std::uint16_t>(transport.gathered_ranks)),
+        tile_scratch_bytes(transport.tile_scratch_kib << 10),
         timeouts(timeout_keys) {
     sender.rate_bps = static_cast<std::uint64_t>(transport.rate_gbps * 1e9);
   }
@@ -216,7 +217,7 @@ struct ShardConfig {
   bool tiles = false;
   std::uint32_t tile_bytes = kTileBytes;  ///< as TileGroup's
   /// Memory of an owner's lane for parts and results of tiles (transport.tile_scratch_kib).
-  std::uint64_t tile_scratch_bytes = 8u << 20;
+  std::uint64_t tile_scratch_bytes = 0;
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =

@@ -195,6 +195,14 @@ const std::array kKeys = {
     integer("transport", "gathered_ranks", "", 2, 1024,
             "groups of more ranks than this have gathered ops. Rank 0's counts for its group",
             GRADWIRE_FIELD(transport.gathered_ranks)),
+    choice("transport", "tiles", "never|always",
+           "always: all-reduces, reduce-scatters and all-gathers that are neither direct nor "
+           "gathered nor in two steps are summed by owners tile by tile (doc/protocol/tiles.md), "
+           "and do not go round the ring. Rank 0's counts for its group",
+           GRADWIRE_FIELD(transport.tiles)),
+    integer("transport", "tile_scratch_kib", "KiB", 64, 1u << 20,
+            "memory of each lane of a group for parts of tiles, if the group has some",
+            GRADWIRE_FIELD(transport.tile_scratch_kib)),
     integer("transport", "source_ports", "", 1, wire::kSourcePortsMax,
             "from so many UDP source ports a lane may send to a rank: it takes another one if "
             "nothing arrives that it sends from the one it has, which leads it round a bad path of "

@@ -13,6 +13,7 @@
 #include "base/sections.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
+#include "ipc/control_messages.h"
 #include "ipc/shared_memory.h"
 #include "status/daemon_status.h"
 
@@ -57,6 +58,11 @@ struct Limits {
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
+/// As RankInfo's.
+[[nodiscard]] constexpr std::uint16_t tiles_wanted(bool always) noexcept {
+  return always ? ipc::RankInfo::kTilesAlways : ipc::RankInfo::kTilesNever;
+}
+
 struct DaemonInfo {
   std::string version;
   std::uint64_t incarnation = 0;  ///< random at start, not 0
@@ -69,6 +75,8 @@ struct DaemonInfo {
   std::uint16_t gathered_kib = 0;     ///< likewise
   std::uint16_t gathered_ranks = 0;   ///< likewise
   bool two_step_owner = false;        ///< likewise
+  bool tiles = false;                 ///< likewise
+  std::uint16_t tiles_wanted = 0;     ///< likewise
   std::uint16_t fold_sources = 0;     ///< likewise
   std::uint16_t folding = 0;          ///< likewise
   std::uint16_t source_ports = 0;     ///< likewise

@@ -168,8 +168,17 @@ struct RankInfo {
   std::uint16_t folding = 0;
   /// Whether others may change the UDP source port of packets to the daemon's ports.
   std::uint16_t source_ports = 0;
+  /// 1: the daemon has ops by tiles (doc/protocol/tiles.md); 0: it has none, as those that reduce
+  /// on a GPU and those of older releases.
+  std::uint16_t tiles = 0;
+  /// Wire formats that it has: bit 0 bf16, bit 1 int8.
+  std::uint16_t formats = 0;
+  // transport.tiles: rank 0's counts for the group.
+  static constexpr std::uint16_t kTilesAlways = 1;
+  static constexpr std::uint16_t kTilesNever = 2;
+  std::uint16_t tiles_wanted = 0;
   /// 0: room for keys.
-  std::uint8_t room[262] = {};
+  std::uint8_t room[256] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

@@ -244,6 +244,8 @@ struct Group {
   /// Ranks to which packets keep their source port, since it chooses the receive queue there.
   std::uint32_t ranks_of_one_source_port = 0;
   std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
+  bool tiles = false;              ///< larger ops go by tiles
+  std::string why_no_tiles;        ///< why they do not, though rank 0 wants it
   std::string why_not_direct;      ///< why none is, though rank 0 wants it
   std::vector<Shard> shards;       ///< by lane
 };

@@ -308,6 +308,13 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
       group.folds_only() ? 0 : group.members.size(), group.wanted.lanes, group.wanted.payload_bytes,
       group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
       group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
+  if (group.wanted.tiles) {
+    spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles",
+                 key_text(group.key));
+  } else if (!group.wanted.why_no_tiles.empty()) {
+    spdlog::warn("{}: no op goes by tiles, though rank 0 has transport.tiles = \"always\": {}",
+                 key_text(group.key), group.wanted.why_no_tiles);
+  }
   if (!group.wanted.why_not_direct.empty()) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",
                  key_text(group.key), group.table[0].direct_kib, group.wanted.why_not_direct);

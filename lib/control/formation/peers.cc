@@ -300,6 +300,26 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table, std::uint
   return agreed;
 }
 
+TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t folding_ranks,
+                             Connections* known) {
+  Connections own(table, folding_ranks);
+  Connections& connections = known != nullptr ? *known : own;
+  if (table.size() < 2 || table[0].tiles_wanted != ipc::RankInfo::kTilesAlways) return {};
+  const auto without =
+      std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.tiles == 0; });
+  if (without != table.end()) {
+    return {false, fmt::format("the daemon of rank {} has no tiles: it reduces on a GPU or is of "
+                               "an older release",
+                               without - table.begin())};
+  }
+  if (folding_ranks != 0) {
+    return {false, fmt::format("{} of its ranks have no members, which cannot sum tiles yet",
+                               folding_ranks)};
+  }
+  if (const auto& apart = connections.apart()) return {false, text_of(*apart, table)};
+  return {true, {}};
+}
+
 TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
                                      const GroupProcesses& processes, Connections* known) {
   const auto without =

@@ -74,6 +74,17 @@ struct DirectAgreement {
                                                std::uint16_t folding_ranks = 0,
                                                Connections* known = nullptr);
 
+/// Whether large ops of a group go by tiles, which all ranks must see alike.
+struct TileAgreement {
+  bool possible = false;
+  /// Why not, though rank 0's transport.tiles is "always"; names the rank. Else empty.
+  std::string why_not;
+};
+/// @param known  as direct_agreement()'s.
+[[nodiscard]] TileAgreement tile_agreement(std::span<const ipc::RankInfo> table,
+                                           std::uint16_t folding_ranks = 0,
+                                           Connections* known = nullptr);
+
 /// Whether data goes between any two processes of a group, which all ranks must see alike.
 struct TransferAgreement {
   bool possible = false;

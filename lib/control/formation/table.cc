@@ -23,63 +23,6 @@ namespace {
 
 /// In a hash's input, so that no two uses of a key give the same; secrets.cc has 2.
 constexpr std::uint8_t kLinkTokenLabel = 3;
-constexpr std::uint32_t kFoldingLabel = 0x666f6c64;  // no rank is as large as half of it
-
-/// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
-constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
-
-/// Bytes for the digest: fields one by one, lowest byte first, so that neither padding nor the
-/// machine's byte order comes in.
-class Bytes {
- public:
-  template <class T>
-  void add(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i)));
-    }
-  }
-  void add(const ipc::RankInfo& info) {
-    add(info.magic);
-    add(info.version);
-    add(info.bytes);
-    add(info.incarnation);
-    add(info.max_payload_bytes);
-    add(info.features);
-    add(info.base_udp_port);
-    add(info.lanes);
-    add(info.address_count);
-    add(info.reserved);
-    add(info.secret);
-    add(info.checksum);
-    for (const ipc::RankAddress& address : info.addresses) {
-      add_bytes(address.ip);
-      add(address.family);
-      add(address.prefix_bits);
-      add(address.routed);
-      add(address.single_peer);
-      add(address.rail);
-    }
-    add(info.direct_kib);
-    add(info.fold_sources);
-    add(info.transfers);
-    add(info.two_step_kib);
-    add(info.gathered_kib);
-    add(info.gathered_ranks);
-    add(info.two_step_owner);
-    add(info.folding);
-    add(info.source_ports);
-    add_bytes(info.room);
-  }
-  void add_bytes(std::span<const std::uint8_t> bytes) {
-    const auto more = std::as_bytes(bytes);
-    bytes_.insert(bytes_.end(), more.begin(), more.end());
-  }
-  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
-  [[nodiscard]] std::span<const std::byte> get() const { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
 
 bool same(const ipc::RankInfo& a, const ipc::RankInfo& b) {
   static_assert(std::has_unique_object_representations_v<ipc::RankInfo>);
@@ -150,6 +93,12 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
   if (info.source_ports > ipc::RankInfo::kAnySourcePort || info.folding > 2) {
     return bad(fmt::format("rank {} says {} of source ports, {} of folding: 0 to 2", rank,
                            info.source_ports, info.folding));
+  }
+  if (info.tiles > 1 || info.formats > 3 || info.tiles_wanted > ipc::RankInfo::kTilesNever) {
+    return bad(
+        fmt::format("rank {} says {} of tiles, {} of formats and {} of whether it wants "
+                    "tiles: 0 or 1, 0 to 3, 0 to 2",
+                    rank, info.tiles, info.formats, info.tiles_wanted));
   }
   if (auto ok = check_addresses(rank, info); !ok) return ok;
   if (const std::uint32_t right = checksum_of(info); info.checksum != right) {
@@ -263,6 +212,8 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.folding = daemon.folding;
   info.source_ports = daemon.source_ports;
   info.transfers = daemon.transfers ? 1 : 0;
+  info.tiles = daemon.tiles ? 1 : 0;
+  info.tiles_wanted = daemon.tiles_wanted;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;
     ipc::RankAddress& address = info.addresses[info.address_count++];
@@ -303,35 +254,6 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
   }
   if (auto ok = check_own(join, own); !ok) return tl::unexpected(ok.error());
   return Agreement{payload_bytes / 64 * 64, lanes, own.features, std::move(*layout)};
-}
-
-std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
-                           const Agreement& agreement, std::span<const ipc::RankInfo> table,
-                           std::uint16_t folding_ranks) {
-  Bytes bytes;
-  bytes.reserve(table.size_bytes() + kMaxMembers);
-  bytes.add(key.group_id);
-  bytes.add(key.epoch);
-  bytes.add(static_cast<std::uint16_t>(table.size()));
-  // Of ranks that differ in members each would say another number.
-  bytes.add(agreement.layout ? std::uint16_t{0} : member_count);
-  bytes.add(agreement.payload_bytes);
-  bytes.add(agreement.lanes);
-  bytes.add(agreement.features);
-  for (const ipc::RankInfo& info : table) bytes.add(info);
-  if (agreement.layout) {
-    for (const std::uint16_t rank : agreement.layout->ranks()) bytes.add(rank);
-  }
-  // A daemon of an older release hashes an owner's entry alike, and would take all for owners.
-  for (std::size_t rank = 0; rank < table.size(); ++rank) {
-    if (table[rank].two_step_owner != 0) bytes.add(static_cast<std::uint16_t>(rank));
-  }
-  // One of an older release knows no ranks without members, and would give each some.
-  if (folding_ranks != 0) {
-    bytes.add(kFoldingLabel);
-    bytes.add(folding_ranks);
-  }
-  return sip_hash(kDigestKey, bytes.get());
 }
 
 std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,

@@ -43,6 +43,8 @@ struct PlanRequest {
   std::uint64_t gathered_bytes = 0;  ///< likewise
   std::uint16_t gathered_ranks = 0;  ///< likewise
   std::string why_not_direct;        ///< as DirectAgreement's
+  bool tiles = false;                ///< as ShardConfig's
+  std::string why_no_tiles;          ///< as TileAgreement's
   std::uint32_t pairs_max = 0;       ///< as ShardConfig's; 0: no transfers
   std::string why_no_transfers;      ///< as TransferAgreement's
   /// As ShardConfig's.

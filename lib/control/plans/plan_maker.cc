@@ -78,6 +78,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.gathered_bytes = request.gathered_bytes;
   config.gathered_ranks = request.gathered_ranks;
   config.pairs_max = request.pairs_max;
+  config.tiles = request.tiles;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {

@@ -22,8 +22,6 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.layout = agreement->layout;
   wanted.lanes = agreement->lanes;
   wanted.payload_bytes = agreement->payload_bytes;
-  wanted.table_digest =
-      table_digest(wanted.key, wanted.member_count, *agreement, join.table, wanted.folding_ranks);
   wanted.incarnation = own.incarnation;
   const auto ring = std::span(join.table).first(wanted.nranks);
   const GroupProcesses processes{wanted.nranks, wanted.member_count,
@@ -36,6 +34,11 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   if (transfers.possible && !wanted.folds_only()) {
     wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
   }
+  TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known);
+  wanted.tiles = tiles.possible;
+  wanted.why_no_tiles = std::move(tiles.why_not);
+  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,
+                                     wanted.folding_ranks, wanted.tiles);
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbor, bool downstream) {
     return neighbor_paths(wanted.rank, neighbor, downstream, join.table, own, addresses);
@@ -57,7 +60,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.gathered_ranks = direct.gathered_ranks;
   wanted.why_not_direct = std::move(direct.why_not);
   if (auto ok = check_folding_work(wanted, join.table); !ok) return tl::unexpected(ok.error());
-  if (wanted.direct_bytes == 0 && wanted.pairs_max == 0) return wanted;
+  if (wanted.direct_bytes == 0 && wanted.pairs_max == 0 && !wanted.tiles) return wanted;
   auto peers = peer_paths(wanted.key, wanted.rank, wanted.lanes, join.table, addresses,
                           wanted.folding_ranks);
   if (!peers) return tl::unexpected(peers.error());

@@ -200,6 +200,25 @@ TEST_CASE("ops in two steps are summed by those ranks that say so, and by all if
   CHECK(direct_agreement(table).owners == nullptr);
 }
 
+TEST_CASE("rank 0 says whether ops go by tiles, if every daemon can and no rank lacks members") {
+  std::vector<ipc::RankInfo> table = table_of(3);
+  for (ipc::RankInfo& info : table) info.tiles = 1;
+  CHECK_FALSE(tile_agreement(table).possible);
+  table[1].tiles_wanted = ipc::RankInfo::kTilesAlways;
+  CHECK_FALSE(tile_agreement(table).possible);
+  CHECK(tile_agreement(table).why_not.empty());
+  table[0].tiles_wanted = ipc::RankInfo::kTilesAlways;
+  CHECK(tile_agreement(table).possible);
+  CHECK_THAT(tile_agreement(table, 1).why_not, Catch::Matchers::Contains("1 of its ranks"));
+  table[2].tiles = 0;
+  CHECK_FALSE(tile_agreement(table).possible);
+  CHECK_THAT(tile_agreement(table).why_not, Catch::Matchers::Contains("rank 2 has no tiles"));
+  table[2].tiles = 1;
+  CHECK_FALSE(tile_agreement(std::span(table).first(1)).possible);
+  table[2].addresses[0].ip[1] ^= 0xff;
+  CHECK_THAT(tile_agreement(table).why_not, Catch::Matchers::Contains("have no ports that lead"));
+}
+
 TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {
   FakeDaemon daemon;
   daemon.options.daemon.direct_kib = 64;

@@ -183,6 +183,7 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   CHECK(digest == table_digest(key, 1, agreement, table));
   std::set<std::uint64_t> seen = {digest};
   const auto fresh = [&](std::uint64_t d) { CHECK(seen.insert(d).second); };
+  fresh(table_digest(key, 1, agreement, table, 0, true));
   fresh(table_digest({2, 2}, 1, agreement, table));
   fresh(table_digest({1, 3}, 1, agreement, table));
   fresh(table_digest(key, 2, agreement, table));

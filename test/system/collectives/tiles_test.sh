@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Ops by tiles through real daemons: all-reduces, reduce-scatters and all-gathers of 2 and 3 ranks on
+# memif links and of 4 on segments of 1,500 bytes that a router joins; several members a rank, odd
+# counts, apart and in place; while frames are lost; and a daemon and a client that are killed in the
+# middle of one. On memif links four ranks have no way to each other: the log says why none goes so.
+. "$(dirname "$0")/../_init.sh"
+. "$(dirname "$0")/../_fabric.sh"
+
+# Nothing is direct, gathered, an exchange or in two steps: what can goes by tiles.
+tiles=(--transport.tiles always --transport.tile_scratch_kib 1024 --transport.direct_kib 0
+  --transport.exchange_kib 0)
+
+# by_tiles DAEMON: ops that went by tiles, of all of its lanes.
+by_tiles() {
+  "$gradwire_cli" status --json --socket "$(daemon_socket "$1")" | "$python" -c '
+import json, sys
+groups = json.load(sys.stdin)["groups"]
+print(sum(shard["counters"]["ops_tiles"] for group in groups for shard in group["shards"]))'
+}
+
+# perf RANKS MEMBERS OPTION...: gradwire-perf on every member.
+runs=0
+perf() {
+  local ranks=$1 members=$2 rank member names=() name
+  shift 2
+  runs=$((runs + 1))
+  mkdir "$run_dir/meet$runs"
+  for ((rank = 0; rank < ranks; rank++)); do
+    for ((member = 0; member < members; member++)); do
+      name=perf$runs-$rank-$member
+      names+=("$name")
+      background "$name" "$gradwire_perf" --socket "$(daemon_socket "$rank")" --rank "$rank" \
+        --nranks "$ranks" --member "$member" --members "$members" -n 3 -w 1 --check \
+        --rendezvous "$run_dir/meet$runs" "$@"
+    done
+  done
+  for name in "${names[@]}"; do expect_ended "gradwire-perf $*: $name" "$name"; done
+}
+
+# endless GROUP: clients of two ranks that sum 4 MiB until they are stopped.
+endless() {
+  local rank
+  mkdir "$run_dir/$1"
+  for rank in 0 1; do
+    background "$1-$rank" "$rank_client" "$(daemon_socket "$rank")" "$run_dir/$1" "$rank" 2 "$1" \
+      4194304 1000000
+  done
+  eventually 20 test -e "$run_dir/$1/joined" || fail "group $1 does not form"
+  eventually 20 moves 0 || fail "nothing of group $1 goes by tiles"
+}
+moves() { (($(by_tiles "$1") > 2)); }
+
+# all_of RANKS: every collective, and larger ops. Most of what daemon 0 did went by tiles.
+all_of() {
+  # shellcheck disable=SC2046
+  expect "every collective" "$python" "$programs/collectives.py" $(sockets "$1")
+  # shellcheck disable=SC2046
+  expect "two members" "$python" "$programs/collectives.py" --members 2 --datatypes fp64,int32 \
+    $(sockets "$1")
+  perf "$1" 1 --collective all-reduce --sizes 4,100004,3M --in-place
+  perf "$1" 2 --collective reduce-scatter -o avg --sizes 12,100008,1M
+  perf "$1" 1 --collective all-gather -d bf16 --sizes 12,100008,1M --in-place
+  expect_text "the daemon says so" 'info group .*: larger all-reduces.* go by tiles' "$(daemon_log 0)"
+}
+
+for ranks in 2 3; do
+  step "$ranks daemons"
+  memif_ring_start "$ranks" "${tiles[@]}"
+  all_of "$ranks"
+  if ((ranks == 3)); then
+    step "3 daemons that lose and repeat frames"
+    for rank in 0 1 2; do
+      "$gradwire_cli" inject --socket "$(daemon_socket $rank)" --drop 0.01 --duplicate 0.02 \
+        --reorder 0.02 --corrupt 0.01 --seed $((rank + 7)) >/dev/null
+    done
+    perf 3 1 --collective all-reduce -d fp16 --sizes 100004,3M
+    perf 3 1 --collective reduce-scatter --in-place --sizes 1M
+  fi
+  for ((rank = 0; rank < ranks; rank++)); do expect_stop "$rank" TERM; done
+done
+
+step "4 daemons of which not all reach each other"
+memif_ring_start 4 "${tiles[@]}"
+perf 4 1 --sizes 1M
+expect_text "the log says why" 'warn.*no op goes by tiles.*have no ports that lead to each other' \
+  "$(daemon_log 0)"
+for rank in 0 1 2 3; do expect_stop "$rank" TERM; done
+
+step "4 daemons in two networks"
+fabric_make 2 1500
+fabric_flags=("${tiles[@]}")
+for host in 0 1 2 3; do fabric_daemon "$host"; done
+all_of 4
+for host in 0 1 2 3; do expect_stop "$host" TERM; done
+
+step "rank 0's transport.tiles counts"
+memif_rank_start 0 2
+memif_rank_start 1 2 --transport.tiles always
+daemon_wait_ready 0 && daemon_wait_ready 1
+perf 2 1 --sizes 1M
+if grep -q 'by tiles' "$(daemon_log 1)"; then fail "rank 1's transport.tiles counted"; fi
+for rank in 0 1; do expect_stop "$rank" TERM; done
+
+step "a client is killed in the middle of an op"
+memif_ring_start 2 "${tiles[@]}" --timeouts.silence_ms $((1000 * timeout_multiplier))
+endless 1
+kill -KILL "${background[1-1]}"
+ended 1-1 || true
+if ended 1-0; then fail "rank 0 succeeded without rank 1's client"; fi
+expect_text "rank 0's error" GW_ABORTED "$run_dir/1-0.out"
+
+step "a daemon is killed in the middle of an op"
+endless 2
+daemon_stop 1 KILL || true
+for rank in 0 1; do
+  if ended "2-$rank"; then fail "rank $rank succeeded without a daemon"; fi
+done
+expect_text "rank 0's error" 'GW_ABORTED.*rank 1' "$run_dir/2-0.out"
+expect_stop 0 TERM
