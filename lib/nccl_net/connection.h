@@ -22,6 +22,7 @@ struct Request {
   std::atomic<int> state{kFree};
   Connection* connection = nullptr;
   char* data = nullptr;
+  std::uint64_t message = 0;  ///< whose request it is
   std::uint64_t room = 0;     ///< of a receive
   std::uint64_t bytes = 0;    ///< of the message; of a receive once it is known
   std::uint64_t told = 0;     ///< cut into segments, here or there

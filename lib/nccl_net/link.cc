@@ -2,6 +2,7 @@
 // What both ends of a link do: connections, records, transfers that end.
 #include "nccl_net/link.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "nccl_net/engine.h"
@@ -12,7 +13,9 @@ namespace {
 
 /// Transfers fail as soon as the other process has left its group. How long its last words may
 /// still be on their way then.
-constexpr auto kGrace = std::chrono::seconds(2);
+constexpr auto kWordsGrace = std::chrono::seconds(2);
+/// A daemon ends the transfers of a process that is gone. How long it may take for that.
+constexpr auto kTransfersGrace = std::chrono::seconds(10);
 constexpr int kRecordsAtOnce = 64;
 
 }  // namespace
@@ -49,7 +52,7 @@ void Link::close(Connection& connection) {
     pipe_.flush();
   }
   drop_if_over(connection);
-  if (open_ == 0 && (sends_ || state_ == State::kFailed || pipe_.ended())) {
+  if (open_ == 0 && (sends_ || state_ == State::kFailed || pipe_.ended() || !broken_.empty())) {
     if (state_ == State::kReady) state_ = State::kEnded;
     ending_ = true;
     wake();
@@ -86,24 +89,35 @@ void Link::progress(Connection* connection) {
     copy_some();
   }
   pipe_.flush();
-  check_grace();
+  check_end();
 }
 
-void Link::check_grace() {
-  if (!broken_.empty()) {
-    const auto now = std::chrono::steady_clock::now();
-    // Only a sender may hear that all has come.
-    if (!sends_ || pipe_.ended() || now - broken_since_ > kGrace) fail(broken_);
-    return;
-  }
-  if (!pipe_.ended()) return;
-  // What it has taken is known by now, and nothing more can be sent.
-  if (sends_) return fail("the process at the other end has gone");
+void Link::check_end() {
+  if (pipe_.ended() && !heard_end_) on_end_of_words();
+  if (broken_.empty()) return;
+  const auto waited = std::chrono::steady_clock::now() - broken_since_;
+  // What a receiver has taken, its last words say. What came to a receiver, its daemon says.
+  const bool over =
+      sends_ ? pipe_.ended() || waited > kWordsGrace : is_drained() || waited > kTransfersGrace;
+  if (over) fail(broken_);
+}
+
+void Link::on_end_of_words() {
+  heard_end_ = true;
+  constexpr const char* kGone = "the process at the other end has gone";
+  if (sends_) return note_broken(kGone);
   for (const auto& [number, one] : connections_) {
-    if (!one->peer_closed && !one->closed) {
-      return fail("the process at the other end has gone");
-    }
+    if (one->peer_closed || one->closed) continue;
+    note_broken(kGone);
+    on_closed(*one, one->begun);
   }
+}
+
+bool Link::is_drained() const {
+  return arrived_head_ == arrived_tail_ &&
+         std::all_of(streams_.begin(), streams_.end(), [](const Stream& stream) {
+           return stream.broken || stream.head == stream.posted;
+         });
 }
 
 // ---- What the other end says ----
@@ -126,13 +140,15 @@ void Link::take(const Record& record) {
     return fail("the other end speaks of a connection that it has closed, or has not opened");
   }
   Connection& connection = *found->second;
-  if (record.kind == RecordKind::kClosed) return on_closed(connection, record);
+  if (record.kind == RecordKind::kClosed) {
+    // What the other end has not told of, or not taken, never comes.
+    on_closed(connection, sends_ ? record.value : connection.begun);
+    return drop_if_over(connection);
+  }
   if (sends_ && record.kind == RecordKind::kGrant) return on_grant(connection, record);
   if (!sends_ && record.kind == RecordKind::kSegment) return on_segment(connection, record);
-  if (sends_ && record.kind == RecordKind::kTaken) {
-    Request& request = connection.request(record.value);
-    if (request.state == Request::kPosted && request.bytes == 0) request.state = Request::kDone;
-    return;
+  if (sends_ && (record.kind == RecordKind::kTaken || record.kind == RecordKind::kAllTaken)) {
+    return on_taken(connection, record);
   }
   fail("the other end says what makes no sense: is its gradwire another version?");
 }
@@ -150,10 +166,8 @@ void Link::on_open(const Record& record) {
   if (!Engine::get().offer(record.token, connection)) close(*connection);
 }
 
-void Link::on_closed(Connection& connection, const Record& record) {
+void Link::on_closed(Connection& connection, std::uint64_t over) {
   connection.peer_closed = true;
-  // What the other end has not told of, or not taken, never comes.
-  const std::uint64_t over = sends_ ? record.value : connection.begun;
   const std::uint64_t first =
       connection.posted > kRequestsMax ? connection.posted - kRequestsMax : 0;
   for (std::uint64_t message = first; message < connection.posted; ++message) {
@@ -165,7 +179,6 @@ void Link::on_closed(Connection& connection, const Record& record) {
       request.state = Request::kDone;
     }
   }
-  drop_if_over(connection);
 }
 
 // ---- Transfers ----
@@ -178,9 +191,9 @@ std::uint32_t Link::take_slot(std::uint32_t client) {
   return slot;
 }
 
-void Link::note_broken() {
+void Link::note_broken(const std::string& why) {
   if (!broken_.empty()) return;
-  broken_ = gw_last_error();
+  broken_ = why;
   broken_since_ = std::chrono::steady_clock::now();
 }
 
@@ -193,20 +206,21 @@ bool Link::begin_transfer(std::uint32_t stream, Segment& segment) {
              : gw_recv(end.group, memory, segment.bytes, GW_UINT8, other, 0, &segment.work);
   if (status == GW_OK) return true;
   segment.work = nullptr;
-  note_broken();
+  note_broken(gw_last_error());
   return false;
 }
 
 void Link::take_ends() {
-  for (std::uint32_t s = 0; s < kStreams && broken_.empty(); ++s) {
+  for (std::uint32_t s = 0; s < kStreams; ++s) {
     Stream& stream = streams_[s];
-    for (std::uint32_t i = 0; i < kSlots && stream.head != stream.posted; ++i) {
+    for (std::uint32_t i = 0; i < kSlots && !stream.broken && stream.head != stream.posted; ++i) {
       Segment& segment = stream.at(stream.head);
       int done = 0;
       const gw_status status = gw_test(segment.work, &done);
       if (status == GW_OK && done == 0) break;
       if (status != GW_OK) {
-        note_broken();
+        stream.broken = true;
+        note_broken(gw_last_error());
         break;
       }
       gw_work_free(segment.work);

@@ -17,6 +17,10 @@
 /// at most one segment by each call. Memory is taken when the link is made. A segment under way is
 /// never in the caller's memory, so a connection may be closed at any time.
 ///
+/// A send is done when all of it lies in the receiving process's gradient memory, or when that says
+/// that it has it. So a process may end as soon as its requests are done, without a close: the
+/// other end hears its last words, takes whatever came, and only then fails what is left.
+///
 /// Threads. Engine's lock (engine.h) guards everything here. Each link has one thread, which makes
 /// it, then sleeps until the link ends or the other process has gone, and takes it down. Progress
 /// is made by those who call isend(), irecv() and test(), of whichever connection.
@@ -55,6 +59,10 @@ class Link : public std::enable_shared_from_this<Link> {
   [[nodiscard]] State state() const { return state_; }
   [[nodiscard]] bool sends() const { return sends_; }
   [[nodiscard]] const std::string& why() const { return why_; }
+  /// Why nothing more comes on a connection that the other end has closed.
+  [[nodiscard]] const char* why_over() const {
+    return broken_.empty() ? "the other end has closed the connection" : broken_.c_str();
+  }
   [[nodiscard]] const Token& peer() const { return peer_; }
 
   /// Of a link from here that is ready. @return nullptr: there is no room for the words of it now.
@@ -87,6 +95,7 @@ class Link : public std::enable_shared_from_this<Link> {
     std::uint64_t head = 0;
     std::uint64_t posted = 0;
     std::uint64_t tail = 0;
+    bool broken = false;  ///< its oldest has failed, and so do those behind
     [[nodiscard]] Segment& at(std::uint64_t i) { return ring[i % ring.size()]; }
   };
   struct End {
@@ -111,8 +120,13 @@ class Link : public std::enable_shared_from_this<Link> {
   void take_records();
   void take(const Record& record);
   void on_open(const Record& record);
-  void on_closed(Connection& connection, const Record& record);
-  void check_grace();
+  void on_closed(Connection& connection, std::uint64_t over);
+  /// The other end says nothing more.
+  void on_end_of_words();
+  /// Fails the link if transfers fail or the other process is gone, once all that came is taken.
+  void check_end();
+  /// Of a receiver: all that came is copied, and nothing more comes.
+  [[nodiscard]] bool is_drained() const;
   void drop_if_over(Connection& connection);
   [[nodiscard]] std::uint32_t take_slot(std::uint32_t client);
   [[nodiscard]] std::uint32_t client_of(std::uint32_t stream) const {
@@ -121,21 +135,23 @@ class Link : public std::enable_shared_from_this<Link> {
   [[nodiscard]] std::uint32_t other_of(std::uint32_t stream) const {
     return sends_ ? kClients + stream % kClients : stream / kClients;
   }
-  /// A call of the client library has just failed: the first that does is why the link ends.
-  void note_broken();
+  /// The first reason is why the link ends.
+  void note_broken(const std::string& why);
   bool begin_transfer(std::uint32_t stream, Segment& segment);
-  /// What transfers have ended: of each stream, the oldest.
+  /// What transfers have ended: of each stream the oldest, up to the first that failed.
   void take_ends();
   void on_end(std::uint32_t stream, Segment& segment);
 
   // link_send.cc
   void send_some(Connection& connection);
   void on_sent(const Segment& segment);
+  void on_taken(Connection& connection, const Record& record);
   void on_grant(Connection& connection, const Record& record);
   // link_receive.cc
   void on_segment(Connection& connection, const Record& record);
   void post_receives();
   void copy_some();
+  void message_is_whole(Connection& connection, std::uint64_t message);
 
   const bool sends_;
   State state_ = State::kForming;
@@ -147,8 +163,10 @@ class Link : public std::enable_shared_from_this<Link> {
   RecordPipe pipe_;
   int bell_ = -1;  ///< an eventfd: the thread is to look
   bool ending_ = false;
-  /// Transfers failed, and what the other end has said before may still come.
+  /// Transfers failed, or the other process is gone: nothing more is sent or posted, and what was
+  /// said and sent before may still come.
   std::string broken_;
+  bool heard_end_ = false;
   std::chrono::steady_clock::time_point broken_since_;
   std::array<End, kClients> ends_;
   std::array<Stream, kStreams> streams_;

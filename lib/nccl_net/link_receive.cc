@@ -15,6 +15,7 @@ Request* Link::post_receive(Connection& connection, void* data, std::uint64_t ro
   if (!pipe_.has_room(1)) return nullptr;
   request.connection = &connection;
   request.data = static_cast<char*>(data);
+  request.message = connection.posted;
   request.room = room;
   request.bytes = 0;
   request.told = 0;
@@ -29,16 +30,20 @@ Request* Link::post_receive(Connection& connection, void* data, std::uint64_t ro
   return &request;
 }
 
-namespace {
-
-void message_is_whole(Connection& connection, std::uint64_t message) {
+void Link::message_is_whole(Connection& connection, std::uint64_t message) {
   connection.whole[message % kRequestsMax] = true;
   while (connection.taken < connection.begun && connection.whole[connection.taken % kRequestsMax]) {
     connection.whole[connection.taken++ % kRequestsMax] = false;
   }
+  if (connection.taken != connection.posted) return;
+  // This process may end without another word once it has all that it waits for. Its daemon's word
+  // that the last transfers came may be overtaken by its word that this process is gone.
+  Record taken;
+  taken.kind = RecordKind::kAllTaken;
+  taken.connection = connection.number;
+  taken.value = connection.taken;
+  pipe_.put(taken);
 }
-
-}  // namespace
 
 void Link::on_segment(Connection& connection, const Record& record) {
   if (connection.begun == connection.posted) {
@@ -55,13 +60,12 @@ void Link::on_segment(Connection& connection, const Record& record) {
   if (record.bytes == 0) {
     ++connection.begun;
     if (request.state == Request::kPosted && !connection.closed) request.state = Request::kDone;
-    message_is_whole(connection, message);
     Record taken;
     taken.kind = RecordKind::kTaken;
     taken.connection = connection.number;
     taken.value = message;
     pipe_.put(taken);
-    return;
+    return message_is_whole(connection, message);
   }
   Stream& stream = streams_[record.stream];
   if (stream.tail - stream.head >= stream.ring.size()) {
@@ -92,7 +96,7 @@ void Link::post_receives() {
 }
 
 void Link::copy_some() {
-  if (arrived_head_ == arrived_tail_) return;
+  if (arrived_head_ == arrived_tail_ || !pipe_.has_room(1)) return;
   const Segment segment = arrived_[arrived_head_++ % arrived_.size()];
   const std::uint32_t client = segment.slot / kSlots;
   const std::uint32_t slot = segment.slot % kSlots;

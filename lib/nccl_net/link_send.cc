@@ -13,6 +13,7 @@ Request* Link::post_send(Connection& connection, void* data, std::uint64_t bytes
   if (request.state != Request::kFree) return nullptr;
   request.connection = &connection;
   request.data = static_cast<char*>(data);
+  request.message = connection.posted;
   request.bytes = bytes;
   request.told = 0;
   request.through = 0;
@@ -87,11 +88,28 @@ void Link::on_sent(const Segment& segment) {
   Connection& connection = *segment.connection;
   --connection.in_slots;
   Request& request = connection.request(segment.message);
-  if (!connection.closed && request.state == Request::kPosted) {
+  // If the other end has said that it has the message, the request may be another's by now.
+  if (!connection.closed && request.state == Request::kPosted &&
+      request.message == segment.message) {
     request.through += segment.bytes;
     if (request.through == request.bytes) request.state = Request::kDone;
   }
   drop_if_over(connection);
+}
+
+void Link::on_taken(Connection& connection, const Record& record) {
+  const bool one = record.kind == RecordKind::kTaken;
+  const std::uint64_t end = one ? record.value + 1 : record.value;
+  if (end > connection.begun || (one && end == 0)) {
+    return fail("the other end has taken a message that was not sent");
+  }
+  const std::uint64_t first = end > kRequestsMax ? end - kRequestsMax : 0;
+  for (std::uint64_t message = one ? record.value : first; message < end; ++message) {
+    Request& request = connection.request(message);
+    if (request.state == Request::kPosted && request.message == message) {
+      request.state = Request::kDone;
+    }
+  }
 }
 
 }  // namespace gradwire::nccl_net

@@ -25,7 +25,7 @@ constexpr std::uint32_t kStreams = kClients * kClients;
 constexpr std::uint32_t kSegmentBytes = 128 * 1024;
 /// Segments that a client has room for in a link, at each end: one hugepage of 2 MiB.
 constexpr std::uint32_t kSlots = 16;
-constexpr std::uint32_t kMagic = 0x6e776732;  // raised when what is below changes
+constexpr std::uint32_t kMagic = 0x6e776733;  // raised when what is below changes
 
 /// Random numbers, by which a process knows that it is meant: strangers cannot guess them.
 using Token = std::array<std::uint64_t, 2>;
@@ -69,6 +69,8 @@ enum class RecordKind : std::uint32_t {
               ///< the next transfer of `stream`; 0 bytes: a message of none, and no transfer
   kGrant,     ///< from the receiver: room for one more message, of `value` bytes at most
   kTaken,     ///< from the receiver: it has message `value`, which had no bytes
+  kAllTaken,  ///< from the receiver: the first `value` messages have come whole, and no receive is
+              ///< posted any more: it may end now
   kClosed,  ///< from both: nothing follows of the connection; from the receiver, its first `value`
             ///< messages have come whole
 };

@@ -62,7 +62,7 @@ Status post(void* comm, void* data, std::size_t bytes, bool sends, void** reques
     if (is_broken(connection)) return kRemoteError;
     // Nothing is sent without a receive that was posted before.
     if (connection.peer_closed) {
-      warn("the other end has closed the connection");
+      warn("%s", connection.link->why_over());
       return kRemoteError;
     }
     Request* posted = sends ? link.post_send(connection, data, bytes)
@@ -121,7 +121,7 @@ Status test(void* opaque, int* done, int* sizes) {
       }
     }
     if (request.state == Request::kFailed) {
-      warn("a message does not come: the other end has closed the connection");
+      warn("a message does not come: %s", connection.link->why_over());
       return kRemoteError;
     }
     *done = 1;

@@ -40,8 +40,12 @@ void RecordPipe::flush() {
     const std::uint64_t bytes = std::min(written_ - sent_, kBytes - at);
     const ssize_t taken = send(socket_, &out_[at], bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (taken < 0 && errno == EINTR) continue;
-    // An error shows when what has come before it was read.
-    if (taken <= 0) return;
+    if (taken < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    // Nobody hears any more. It shows as an end when what has come before it was read.
+    if (taken <= 0) {
+      sent_ = written_;
+      return;
+    }
     sent_ += static_cast<std::uint64_t>(taken);
   }
 }

@@ -119,7 +119,7 @@ void Communicator::serve() {
   progress_.join();
   if (collnet_.joinable()) collnet_.join();
   try {
-    close_all();
+    if (!host_.exits()) close_all();
   } catch (const std::exception& failure) {
     host_.exchange.fail(failure.what());
   }

@@ -88,12 +88,17 @@ void Driver::take_words() {
   for (const Process& process : processes_) waits.push_back({process.socket, POLLIN, 0});
   poll(waits.data(), waits.size(), kPollMs);
   for (std::size_t i = 0; i < waits.size(); ++i) {
-    if ((waits[i].revents & POLLIN) == 0) continue;
-    Word word;
-    if (recv(processes_[i].socket, &word, sizeof(word), MSG_DONTWAIT) == sizeof(word)) {
-      pass_on(word);
-    }
+    if ((waits[i].revents & POLLIN) != 0) take_word(i);
   }
+}
+
+bool Driver::take_word(std::size_t rank) {
+  Word word;
+  if (recv(processes_[rank].socket, &word, sizeof(word), MSG_DONTWAIT) != sizeof(word)) {
+    return false;
+  }
+  pass_on(word);
+  return true;
 }
 
 void Driver::pass_on(const Word& word) {
@@ -139,7 +144,8 @@ void Driver::look_for_ends() {
     int status = 0;
     if (process.ended || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.ended = true;
-    take_words();  // what it said last
+    while (take_word(rank)) {  // what it said last
+    }
     if (!failure_.empty() || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
     failure_ = WIFSIGNALED(status)
                    ? fmt::format("rank {} was ended by signal {}", rank, WTERMSIG(status))

@@ -36,6 +36,7 @@ class Driver {
 
   void start(int rank);
   void take_words();
+  bool take_word(std::size_t rank);
   void pass_on(const Word& word);
   void look_for_ends();
   void kill_rank(int rank);

@@ -20,6 +20,9 @@ struct Host {
   Exchange& exchange;
   std::atomic<std::uint64_t> messages{0};     ///< done, of all communicators
   std::atomic<std::uint64_t> all_reduces{0};  ///< likewise
+
+  /// Whether this rank ends without a close.
+  [[nodiscard]] bool exits() const { return plan.exits[static_cast<std::size_t>(rank)]; }
 };
 
 }  // namespace gradwire::nccl

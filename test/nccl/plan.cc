@@ -131,12 +131,15 @@ Plan make_plan(const Options& options) {
     plan.killed_after = 0.05 * draw.whole(2, 12);
   }
   if (number > 0) draw_messages(plan, options, static_cast<std::size_t>(number), draw);
+  for (int rank = 0; rank < plan.processes; ++rank) {
+    plan.exits.push_back(happens(options.exit, draw, 2));
+  }
   return plan;
 }
 
 Plan make_plan_of_round(const Options& options, int round) {
   Options later = options;
-  if (round + 1 < options.rounds) later.kill = "never";
+  if (round + 1 < options.rounds) later.kill = later.exit = "never";
   if (round == 0) return make_plan(later);
   later.processes = make_plan(options).processes;
   later.seed = mixed(options.seed, static_cast<std::uint64_t>(round));
@@ -196,6 +199,8 @@ std::string describe(const Plan& plan) {
   if (all_reduces > 0) text += fmt::format(", {} all-reduces", all_reduces);
   if (aborted > 0) text += fmt::format(", {} aborted", aborted);
   if (plan.killed >= 0) text += fmt::format(", rank {} killed", plan.killed);
+  const auto exits = std::count(plan.exits.begin(), plan.exits.end(), true);
+  if (exits > 0) text += fmt::format(", {} exit without a close", exits);
   return text;
 }
 

@@ -29,6 +29,7 @@ struct Options {
   bool check = true;             ///< fill and compare each byte; without it the player measures
   std::string abort = "draw";    ///< of a communicator in the middle: draw, never, always
   std::string kill = "never";    ///< of a process in the middle, likewise
+  std::string exit = "never";    ///< of a rank whose part is done, without a close: likewise
   std::string kill_by;           ///< a command that ends what the process stands on, instead of it
   long waits_max = -1;           ///< calls that may wait in the kernel; -1: not counted
   double patience_s = 20;        ///< how long a request may take
@@ -71,6 +72,7 @@ struct Plan {
   std::vector<CommPlan> comms;
   int killed = -1;
   double killed_after = 1;
+  std::vector<bool> exits;  ///< [processes]: ends as soon as its part is done, and closes nothing
 };
 
 struct Message {

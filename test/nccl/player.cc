@@ -37,6 +37,8 @@ void add_options(CLI::App& app, Options& options, std::uint64_t& seeds) {
   app.add_flag("!--measure", options.check, "leave bytes alone, and measure");
   app.add_option("--abort", options.abort, "a communicator in the middle: draw, always, never");
   app.add_option("--kill", options.kill, "a process in the middle: never, draw, always");
+  app.add_option("--exit", options.exit,
+                 "of each rank, as soon as its part is done, without a close: never, draw, always");
   app.add_option("--kill-by", options.kill_by,
                  "a command that ends the daemon of rank $RANK, instead of the rank itself");
   app.add_option("--rounds", options.rounds, "jobs; the library is closed after each, 4 at most")

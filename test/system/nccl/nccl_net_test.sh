@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # NCCL's network plug-in through two real daemons on a memif link, called as NCCL calls it by a
 # program that plays NCCL (test/nccl/README.md) and checks every byte: several communicators,
-# channels and processes at once, CollNet, aborts, a peer killed, packets lost. A daemon is killed
-# and started again: what was under way fails, and new jobs go on. Nothing is left behind.
+# channels and processes at once, CollNet, aborts, a peer killed or gone early, packets lost. A
+# daemon is killed and started again: what was under way fails, and new jobs go on. Nothing is left
+# behind.
 . "$(dirname "$0")/../_init.sh"
 
 # Packet buffers for more groups than the other stories have: each process has one with each other,
@@ -48,6 +49,7 @@ expect "messages of 4 MiB" play --processes 2 --communicators 1 --channels 2 --b
 expect "communicators aborted" play --processes 3 --communicators 3 --abort always --seed 41 \
   --seeds 2 --megabytes 12
 expect "a peer is killed" play --kill always --seed 51 --seeds 3 --megabytes 12
+expect "processes end without a close" play --exit draw --seed 121 --seeds 20 --megabytes 12
 expect "daemons sum for CollNet" play --collnet --seed 91 --seeds 2 --megabytes 12 --waits-max 400
 expect "as NCCL 2.20 has it" play --collnet-only --communicators 2 --highest-version 8 --seed 101
 expect "a peer of CollNet is killed" play --collnet --communicators 1 --kill always --seed 111 \

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// The process at the other end of a link, played by the test: it says and hears by TCP what
+/// messages.h has. A thread of a test; it waits, for 10 s at most.
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "nccl_net/abi.h"
+#include "nccl_net/messages.h"
+#include "nccl_net/setup_socket.h"
+
+extern "C" gradwire::nccl_net::NetV12 ncclNetPlugin_v12;
+
+namespace gradwire::nccl_net {
+
+inline NetV12& net() { return ncclNetPlugin_v12; }
+
+template <class Condition>
+bool eventually(Condition condition, std::chrono::seconds bound = std::chrono::seconds(10)) {
+  const auto deadline = std::chrono::steady_clock::now() + bound;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+inline sockaddr_in6 loopback() {
+  sockaddr_in6 address{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+class Peer {
+ public:
+  explicit Peer(int socket) : socket_(socket) { bound_waits(socket_, 10); }
+  ~Peer() { end(); }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  static int connected_to(const Handle& handle) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&handle.address),
+                      sizeof(sockaddr_in)) == 0);
+    return fd;
+  }
+  /// As a process that exits.
+  void end() {
+    if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  }
+  template <class Word>
+  bool say_word(const Word& word) {
+    return say(socket_, word);
+  }
+  template <class Word>
+  bool hear_word(Word& word) {
+    return hear(socket_, word);
+  }
+  /// The other end says nothing more, within the bound.
+  bool hears_end() {
+    char rest[4096];
+    ssize_t got = 1;
+    while (got > 0) got = ::recv(socket_, rest, sizeof(rest), 0);
+    return got == 0;
+  }
+
+  /// The hello and the word that the group has formed, as the process that sends.
+  bool begin_as_sender(const Handle& to) {
+    Hello own;
+    Hello other;
+    own.listener = to.listener;
+    own.process = {1, 2};
+    own.group_id = 3;
+    return say_word(own) && hear_word(other) && are_ready();
+  }
+  /// Likewise as the one that receives.
+  bool begin_as_receiver(const Handle& own_handle) {
+    Hello own;
+    Hello other;
+    own.listener = own_handle.listener;
+    own.process = own_handle.process;
+    return hear_word(other) && say_word(own) && are_ready();
+  }
+
+ private:
+  bool are_ready() {
+    Ready own;
+    Ready other;
+    own.ok = 1;
+    return say_word(own) && hear_word(other) && other.ok == 1;
+  }
+
+  int socket_;
+};
+
+inline Record record(RecordKind kind, std::uint64_t value = 0) {
+  Record made;
+  made.kind = kind;
+  made.connection = 1;
+  made.value = value;
+  return made;
+}
+inline Record segment(std::uint32_t stream, std::uint32_t bytes, std::uint64_t of) {
+  Record made = record(RecordKind::kSegment, of);
+  made.stream = stream;
+  made.bytes = bytes;
+  return made;
+}
+
+/// Polls a request, as NCCL does. @return what ended it.
+struct Outcome {
+  Status status = kInProgress;
+  int bytes = -1;
+};
+inline Outcome outcome(void* request) {
+  Outcome found;
+  eventually([&] {
+    int done = 0;
+    found.status = net().test(request, &done, &found.bytes);
+    return done != 0 || found.status != kSuccess;
+  });
+  return found;
+}
+
+}  // namespace gradwire::nccl_net
