@@ -21,6 +21,8 @@ void keep_memory(bool keep);
 /// Ends the oldest unfinished receive of a stream of a link (messages.h), with these bytes.
 /// @return false: there is none, or it is of another size.
 bool finish_receive(std::uint32_t stream, const std::string& bytes);
+/// Ends so many ops of a group of CollNet, the oldest. Their outputs are as they are.
+void finish_ops(std::size_t count);
 /// Of a stream alone.
 void abort_receives(std::uint32_t stream);
 /// All that is unfinished fails, in every group, and nothing more can be posted there.
