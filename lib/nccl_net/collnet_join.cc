@@ -17,13 +17,12 @@
 namespace gradwire::nccl_net {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Info = std::array<unsigned char, GW_RANK_INFO_BYTES>;
 
 /// NCCL's ranks have just met when they come here.
 constexpr auto kBound = std::chrono::seconds(10);
 constexpr std::uint32_t kGroupMs = 10'000;
-constexpr time_t kWordS = 5;
+constexpr std::chrono::seconds kWord{5};
 constexpr int kRanksMax = GW_MAX_RANKS;
 
 struct Greeting {
@@ -50,25 +49,20 @@ struct Sockets {
 
 /// Rank 0: takes greetings of all others.
 bool meet(const Listener& listener, Sockets& sockets, std::vector<Info>& infos, std::string& why) {
-  const auto deadline = Clock::now() + kBound;
+  const SetupTime deadline = SetupClock::now() + kBound;
   std::size_t missing = infos.size() - 1;
   while (missing > 0) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) {
+    if (!wait_for(listener.socket, POLLIN, deadline)) {
       why = std::to_string(missing) + " ranks have not come for CollNet";
       return false;
     }
-    pollfd wait{listener.socket, POLLIN, 0};
-    poll(&wait, 1, static_cast<int>(left));
     const int fd = accept4(listener.socket, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) continue;
-    bound_waits(fd, kWordS);
     Greeting greeting;
     // Who is not meant is sent away, and the others are waited for.
-    if (!hear(fd, greeting) || greeting.magic != kMagic || greeting.listener != listener.token ||
-        greeting.nranks != infos.size() || greeting.rank == 0 || greeting.rank >= infos.size() ||
-        sockets.all[greeting.rank] >= 0) {
+    if (!hear(fd, greeting, SetupClock::now() + kWord) || greeting.magic != kMagic ||
+        greeting.listener != listener.token || greeting.nranks != infos.size() ||
+        greeting.rank == 0 || greeting.rank >= infos.size() || sockets.all[greeting.rank] >= 0) {
       ::close(fd);
       continue;
     }
@@ -88,7 +82,10 @@ bool tell_all(const Sockets& sockets, const Told& told, const std::vector<Info>&
               std::string& why) {
   for (std::size_t rank = 1; rank < infos.size(); ++rank) {
     const int fd = sockets.all[rank];
-    if (say(fd, told) && say_bytes(fd, infos.data(), infos.size() * sizeof(Info))) continue;
+    const SetupTime until = SetupClock::now() + kWord;
+    if (say(fd, told, until) && say_bytes(fd, infos.data(), infos.size() * sizeof(Info), until)) {
+      continue;
+    }
     why = "rank " + std::to_string(rank) + " of CollNet has gone";
     return false;
   }
@@ -103,7 +100,7 @@ bool ask(void* handle, int rank, Told& told, std::vector<Info>& infos, std::stri
     return false;
   }
   Sockets sockets(1);
-  sockets.all[0] = connect_to(first.address, kWordS, why);
+  sockets.all[0] = connect_to(first.address, SetupClock::now() + kWord, why);
   if (sockets.all[0] < 0) return false;
   Greeting greeting;
   greeting.rank = static_cast<std::uint32_t>(rank);
@@ -112,9 +109,9 @@ bool ask(void* handle, int rank, Told& told, std::vector<Info>& infos, std::stri
   greeting.info = infos[static_cast<std::size_t>(rank)];
   const int fd = sockets.all[0];
   // Rank 0 answers when all have come.
-  bound_waits(fd, std::chrono::duration_cast<std::chrono::seconds>(kBound).count() + kWordS);
-  if (say(fd, greeting) && hear(fd, told) &&
-      hear_bytes(fd, infos.data(), infos.size() * sizeof(Info))) {
+  const SetupTime until = SetupClock::now() + kBound + kWord;
+  if (say(fd, greeting, until) && hear(fd, told, until) &&
+      hear_bytes(fd, infos.data(), infos.size() * sizeof(Info), until)) {
     return true;
   }
   why = "rank 0 of CollNet did not answer: its log says why";

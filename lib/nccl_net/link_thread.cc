@@ -17,15 +17,16 @@
 #include "nccl_net/engine.h"
 #include "nccl_net/link.h"
 #include "nccl_net/log.h"
+#include "nccl_net/quiet_thread.h"
 #include "nccl_net/setup_socket.h"
 
 namespace gradwire::nccl_net {
 namespace {
 
 /// A process that has connected says hello at once.
-constexpr time_t kHelloS = 5;
+constexpr std::chrono::seconds kHello{5};
 /// Its group may have to wait for its daemon.
-constexpr time_t kReadyS = 40;
+constexpr std::chrono::seconds kReady{40};
 constexpr std::uint32_t kJoinMs = 30'000;
 /// For what was said last to be on its way.
 constexpr int kFlushTries = 200;
@@ -40,13 +41,13 @@ std::string system_error(const char* what) {
 
 std::shared_ptr<Link> Link::begin(const Handle& to) {
   auto link = std::make_shared<Link>(true, -1, to);
-  std::thread([link] { link->run(); }).detach();
+  start_quietly([link] { link->run(); });
   return link;
 }
 
 std::shared_ptr<Link> Link::take(int socket) {
   auto link = std::make_shared<Link>(false, socket, Handle{});
-  std::thread([link] { link->run(); }).detach();
+  start_quietly([link] { link->run(); });
   return link;
 }
 
@@ -96,18 +97,13 @@ bool Link::form(std::string& why) {
     return false;
   }
   if (sends_) {
-    const int made = connect_to(to_.address, kHelloS, why);
+    const int made = connect_to(to_.address, SetupClock::now() + kHello, why);
     if (made < 0) return false;
     pipe_.use(made);
   }
-  const int fd = pipe_.socket();
   const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  pipe_.block();
-  bound_waits(fd, kHelloS);
-  const bool joined = say_hello(why);
-  pipe_.use(fd);
-  return joined;
+  setsockopt(pipe_.socket(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return say_hello(why);
 }
 
 bool Link::say_hello(std::string& why) {
@@ -117,7 +113,8 @@ bool Link::say_hello(std::string& why) {
   own.listener = listener_;
   own.process = Engine::get().process();
   if (!sends_) {
-    if (!hear(fd, other) || other.magic != kMagic || other.clients != kClients) {
+    if (!hear(fd, other, SetupClock::now() + kHello) || other.magic != kMagic ||
+        other.clients != kClients) {
       why = "it did not say hello, or has another version of the plug-in";
       return false;
     }
@@ -135,21 +132,20 @@ bool Link::say_hello(std::string& why) {
     why = system_error("getrandom");
     return false;
   }
-  if (!say(fd, own)) {
+  if (!say(fd, own, SetupClock::now() + kHello)) {
     why = system_error("saying hello");
     return false;
   }
   if (sends_) {
     // It opens its clients first.
-    bound_waits(fd, kReadyS);
-    if (!hear(fd, other) || other.magic != kMagic || other.clients != kClients) {
+    if (!hear(fd, other, SetupClock::now() + kReady) || other.magic != kMagic ||
+        other.clients != kClients) {
       why =
           "the process that listens did not answer: its log says why, or its plug-in is another "
           "version";
       return false;
     }
   }
-  bound_waits(fd, kReadyS);
   return say_ready(join(sends_ ? own : other, sends_ ? other : own, why), why);
 }
 
@@ -191,7 +187,8 @@ bool Link::say_ready(bool ok, std::string& why) {
   own.ok = ok ? 1 : 0;
   std::snprintf(own.text.data(), own.text.size(), "%s", why.c_str());
   Ready other;
-  const bool heard = say(fd, own) && hear(fd, other);
+  const SetupTime until = SetupClock::now() + kReady;
+  const bool heard = say(fd, own, until) && hear(fd, other, until);
   if (!ok) return false;
   if (!heard) {
     why = "the other process went away while the link to it was made";

@@ -15,8 +15,6 @@ void RecordPipe::use(int socket) {
   fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
 }
 
-void RecordPipe::block() { fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) & ~O_NONBLOCK); }
-
 void RecordPipe::finish() {
   flush();
   shutdown(socket_, SHUT_WR);

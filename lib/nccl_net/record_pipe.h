@@ -18,8 +18,6 @@ class RecordPipe {
  public:
   /// Takes the socket over, which does not block from here on.
   void use(int socket);
-  /// While both ends say hello.
-  void block();
   /// Nothing more is said: the other end hears so.
   void finish();
   void close();

@@ -2,39 +2,87 @@
 #include "nccl_net/setup_socket.h"
 
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace gradwire::nccl_net {
+namespace {
 
-void bound_waits(int socket, time_t seconds) {
-  const timeval bound{seconds, 0};
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound));
+/// Of what a call says that has done nothing yet.
+bool is_not_yet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+/// Waits until it is connected. @return 0, or what is wrong.
+int end_of_connect(int socket, SetupTime until) {
+  if (!wait_for(socket, POLLOUT, until)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+  return error;
 }
 
-int connect_to(const sockaddr_in6& address, time_t seconds, std::string& why) {
-  const int fd = socket(address.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}  // namespace
+
+bool wait_for(int socket, short events, SetupTime until) {
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - SetupClock::now()).count();
+    pollfd wait{socket, events, 0};
+    const int found = poll(&wait, 1, static_cast<int>(std::max<decltype(left)>(left, 0)));
+    if (found > 0) return true;
+    if (found < 0 && errno != EINTR) return false;
+    if (left <= 0) return false;
+  }
+}
+
+int connect_to(const sockaddr_in6& address, SetupTime until, std::string& why) {
+  const int fd = socket(address.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int error = fd < 0 ? errno : 0;
   if (fd >= 0) {
-    bound_waits(fd, seconds);
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      error = errno;
+    }
+    // It goes on by itself, also after a signal.
+    if (error == EINPROGRESS || error == EINTR) error = end_of_connect(fd, until);
+    if (error == 0) return fd;
   }
-  why = std::string("connecting by TCP to the process that listens: ") + std::strerror(errno);
+  why = std::string("connecting by TCP to the process that listens: ") + std::strerror(error);
   if (fd >= 0) close(fd);
   return -1;
 }
 
-bool say_bytes(int socket, const void* data, std::size_t bytes) {
-  return send(socket, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+bool say_bytes(int socket, const void* data, std::size_t bytes, SetupTime until) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t went = send(socket, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (went > 0) {
+      from += went;
+      bytes -= static_cast<std::size_t>(went);
+    } else if (went == 0 || !is_not_yet(errno) || !wait_for(socket, POLLOUT, until)) {
+      return false;
+    }
+  }
+  return true;
 }
 
-bool hear_bytes(int socket, void* data, std::size_t bytes) {
-  return recv(socket, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+bool hear_bytes(int socket, void* data, std::size_t bytes, SetupTime until) {
+  auto* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t came = recv(socket, to, bytes, MSG_DONTWAIT);
+    if (came > 0) {
+      to += came;
+      bytes -= static_cast<std::size_t>(came);
+    } else if (came == 0 || !is_not_yet(errno) || !wait_for(socket, POLLIN, until)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace gradwire::nccl_net

@@ -29,9 +29,11 @@ namespace gradwire::nccl_net {
 
 inline NetV12& net() { return ncclNetPlugin_v12; }
 
+constexpr std::chrono::seconds kBound{10};
+
 template <class Condition>
-bool eventually(Condition condition, std::chrono::seconds bound = std::chrono::seconds(10)) {
-  const auto deadline = std::chrono::steady_clock::now() + bound;
+bool eventually(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kBound;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -49,7 +51,7 @@ inline sockaddr_in6 loopback() {
 
 class Peer {
  public:
-  explicit Peer(int socket) : socket_(socket) { bound_waits(socket_, 10); }
+  explicit Peer(int socket) : socket_(socket) {}
   ~Peer() { end(); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
@@ -66,17 +68,19 @@ class Peer {
   }
   template <class Word>
   bool say_word(const Word& word) {
-    return say(socket_, word);
+    return say(socket_, word, SetupClock::now() + kBound);
   }
   template <class Word>
   bool hear_word(Word& word) {
-    return hear(socket_, word);
+    return hear(socket_, word, SetupClock::now() + kBound);
   }
   /// The other end says nothing more, within the bound.
   bool hears_end() {
     char rest[4096];
     ssize_t got = 1;
-    while (got > 0) got = ::recv(socket_, rest, sizeof(rest), 0);
+    while (got > 0 && wait_for(socket_, POLLIN, SetupClock::now() + kBound)) {
+      got = ::recv(socket_, rest, sizeof(rest), 0);
+    }
     return got == 0;
   }
 
