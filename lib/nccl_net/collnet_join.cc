@@ -2,8 +2,6 @@
 // How the ranks of a communicator of CollNet meet: each tells rank 0's listener how its daemon is
 // reached, and gets what all have told. Then all join the group.
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -34,40 +32,28 @@ struct Greeting {
   Info info{};
 };
 
-/// Closes them at the end, whatever it is.
-struct Sockets {
-  std::vector<int> all;
-  explicit Sockets(std::size_t count) : all(count, -1) {}
-  ~Sockets() {
-    for (const int fd : all) {
-      if (fd >= 0) ::close(fd);
-    }
-  }
-  Sockets(const Sockets&) = delete;
-  Sockets& operator=(const Sockets&) = delete;
-};
+using Sockets = std::vector<Descriptor>;
 
 /// Rank 0: takes greetings of all others.
 bool meet(const Listener& listener, Sockets& sockets, std::vector<Info>& infos, std::string& why) {
   const SetupTime deadline = SetupClock::now() + kBound;
   std::size_t missing = infos.size() - 1;
   while (missing > 0) {
-    if (!wait_for(listener.socket, POLLIN, deadline)) {
+    if (!wait_for(listener.socket.get(), POLLIN, deadline)) {
       why = std::to_string(missing) + " ranks have not come for CollNet";
       return false;
     }
-    const int fd = accept4(listener.socket, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) continue;
+    Descriptor socket = Descriptor::accepted_from(listener.socket.get());
+    if (!socket) continue;
     Greeting greeting;
     // Who is not meant is sent away, and the others are waited for.
-    if (!hear(fd, greeting, SetupClock::now() + kWord) || greeting.magic != kMagic ||
+    if (!hear(socket.get(), greeting, SetupClock::now() + kWord) || greeting.magic != kMagic ||
         greeting.listener != listener.token || greeting.nranks != infos.size() ||
-        greeting.rank == 0 || greeting.rank >= infos.size() || sockets.all[greeting.rank] >= 0) {
-      ::close(fd);
+        greeting.rank == 0 || greeting.rank >= infos.size() || sockets[greeting.rank]) {
       continue;
     }
     infos[greeting.rank] = greeting.info;
-    sockets.all[greeting.rank] = fd;
+    sockets[greeting.rank] = std::move(socket);
     --missing;
   }
   return true;
@@ -81,7 +67,7 @@ struct Told {
 bool tell_all(const Sockets& sockets, const Told& told, const std::vector<Info>& infos,
               std::string& why) {
   for (std::size_t rank = 1; rank < infos.size(); ++rank) {
-    const int fd = sockets.all[rank];
+    const int fd = sockets[rank].get();
     const SetupTime until = SetupClock::now() + kWord;
     if (say(fd, told, until) && say_bytes(fd, infos.data(), infos.size() * sizeof(Info), until)) {
       continue;
@@ -99,15 +85,14 @@ bool ask(void* handle, int rank, Told& told, std::vector<Info>& infos, std::stri
     why = "rank 0's handle is of another version of the plug-in";
     return false;
   }
-  Sockets sockets(1);
-  sockets.all[0] = connect_to(first.address, SetupClock::now() + kWord, why);
-  if (sockets.all[0] < 0) return false;
+  const Descriptor socket = connect_to(first.address, SetupClock::now() + kWord, why);
+  if (!socket) return false;
   Greeting greeting;
   greeting.rank = static_cast<std::uint32_t>(rank);
   greeting.nranks = static_cast<std::uint32_t>(infos.size());
   greeting.listener = first.listener;
   greeting.info = infos[static_cast<std::size_t>(rank)];
-  const int fd = sockets.all[0];
+  const int fd = socket.get();
   // Rank 0 answers when all have come.
   const SetupTime until = SetupClock::now() + kBound + kWord;
   if (say(fd, greeting, until) && hear(fd, told, until) &&

@@ -2,7 +2,6 @@
 #include "nccl_net/engine.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -51,12 +50,11 @@ Status Engine::listen(Handle& handle, Listener** out) {
   }
   auto* address = reinterpret_cast<sockaddr*>(&handle.address);
   socklen_t bytes = sizeof(handle.address);
-  made->socket = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (made->socket < 0 || bind(made->socket, address, bytes) != 0 ||
-      ::listen(made->socket, kBacklog) != 0 || getsockname(made->socket, address, &bytes) != 0 ||
-      !fill_random(made->token)) {
+  made->socket = Descriptor::tcp_socket(address->sa_family);
+  const int fd = made->socket.get();
+  if (fd < 0 || bind(fd, address, bytes) != 0 || ::listen(fd, kBacklog) != 0 ||
+      getsockname(fd, address, &bytes) != 0 || !fill_random(made->token)) {
     warn("listening for TCP connections: %s", std::strerror(errno));
-    if (made->socket >= 0) ::close(made->socket);
     return kSystemError;
   }
   handle.listener = made->token;
@@ -122,14 +120,13 @@ Status Engine::accept(Listener& listener, Connection** out) {
   *out = nullptr;
   const std::lock_guard lock(mutex);
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    const int fd = accept4(listener.socket, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) break;
+    Descriptor socket = Descriptor::accepted_from(listener.socket.get());
+    if (!socket) break;
     if (links_.size() >= kLinksMax) {
       warn("this process already has links with %zu others", links_.size());
-      ::close(fd);
       break;
     }
-    links_.push_back(Link::take(fd));
+    links_.push_back(Link::take(std::move(socket)));
   }
   if (listener.opened.empty()) {
     for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -153,7 +150,6 @@ void Engine::close(Listener* listener) {
   const std::lock_guard lock(mutex);
   listeners_.erase(listener->token);
   for (Connection* connection : listener->opened) connection->link->close(*connection);
-  ::close(listener->socket);
   delete listener;
 }
 

@@ -17,13 +17,14 @@
 
 #include "nccl_net/abi.h"
 #include "nccl_net/daemon.h"
+#include "nccl_net/descriptor.h"
 #include "nccl_net/link.h"
 #include "nccl_net/messages.h"
 
 namespace gradwire::nccl_net {
 
 struct Listener {
-  int socket = -1;
+  Descriptor socket;
   Token token{};
   std::deque<Connection*> opened;  ///< that accept() has not given to NCCL
 };

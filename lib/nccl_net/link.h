@@ -38,6 +38,7 @@
 #include "client/gradwire.h"
 #include "nccl_net/connection.h"
 #include "nccl_net/daemon.h"
+#include "nccl_net/descriptor.h"
 #include "nccl_net/messages.h"
 #include "nccl_net/record_pipe.h"
 
@@ -49,10 +50,9 @@ class Link : public std::enable_shared_from_this<Link> {
 
   /// From here to the process that listens there.
   static std::shared_ptr<Link> begin(const Handle& to);
-  /// From whoever has connected to `socket`, which is taken over.
-  static std::shared_ptr<Link> take(int socket);
-  Link(bool sends, int socket, const Handle& to);
-  ~Link();
+  /// From whoever has connected to `socket`.
+  static std::shared_ptr<Link> take(Descriptor socket);
+  Link(bool sends, Descriptor socket, const Handle& to);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -161,7 +161,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Handle to_;
   std::shared_ptr<Clients> clients_;
   RecordPipe pipe_;
-  int bell_ = -1;  ///< an eventfd: the thread is to look
+  Descriptor bell_;  ///< an eventfd: the thread is to look
   bool ending_ = false;
   /// Transfers failed, or the other process is gone: nothing more is sent or posted, and what was
   /// said and sent before may still come.

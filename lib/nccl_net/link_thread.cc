@@ -3,7 +3,6 @@
 // only where it says so; what waits here waits without it.
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,32 +39,30 @@ std::string system_error(const char* what) {
 }  // namespace
 
 std::shared_ptr<Link> Link::begin(const Handle& to) {
-  auto link = std::make_shared<Link>(true, -1, to);
+  auto link = std::make_shared<Link>(true, Descriptor(), to);
   start_quietly([link] { link->run(); });
   return link;
 }
 
-std::shared_ptr<Link> Link::take(int socket) {
-  auto link = std::make_shared<Link>(false, socket, Handle{});
+std::shared_ptr<Link> Link::take(Descriptor socket) {
+  auto link = std::make_shared<Link>(false, std::move(socket), Handle{});
   start_quietly([link] { link->run(); });
   return link;
 }
 
-Link::Link(bool sends, int socket, const Handle& to)
-    : sends_(sends), listener_(to.listener), peer_(to.process), to_(to) {
-  if (socket >= 0) pipe_.use(socket);
-  bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-}
-
-Link::~Link() {
-  pipe_.close();
-  if (bell_ >= 0) ::close(bell_);
+Link::Link(bool sends, Descriptor socket, const Handle& to)
+    : sends_(sends),
+      listener_(to.listener),
+      peer_(to.process),
+      to_(to),
+      bell_(Descriptor::event()) {
+  pipe_.use(std::move(socket));
 }
 
 void Link::wake() {
   const std::uint64_t one = 1;
   // It holds 2^64 - 2 of them.
-  [[maybe_unused]] const ssize_t written = write(bell_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof(one));
 }
 
 void Link::run() {
@@ -92,14 +89,14 @@ void Link::run() {
 }
 
 bool Link::form(std::string& why) {
-  if (bell_ < 0) {
+  if (!bell_) {
     why = system_error("eventfd");
     return false;
   }
   if (sends_) {
-    const int made = connect_to(to_.address, SetupClock::now() + kHello, why);
-    if (made < 0) return false;
-    pipe_.use(made);
+    Descriptor made = connect_to(to_.address, SetupClock::now() + kHello, why);
+    if (!made) return false;
+    pipe_.use(std::move(made));
   }
   const int on = 1;
   setsockopt(pipe_.socket(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -203,7 +200,7 @@ bool Link::say_ready(bool ok, std::string& why) {
 void Link::watch() {
   bool gone = false;
   while (true) {
-    pollfd wait[2] = {{bell_, POLLIN, 0}, {pipe_.socket(), POLLRDHUP, 0}};
+    pollfd wait[2] = {{bell_.get(), POLLIN, 0}, {pipe_.socket(), POLLRDHUP, 0}};
     // Once the other end has closed, only the bell is left to wait for.
     poll(wait, gone ? 1 : 2, -1);
     const std::lock_guard lock(Engine::get().mutex);

@@ -9,13 +9,20 @@
 #include <exception>
 
 #include "nccl_net/abi.h"
+#include "nccl_net/descriptor.h"
 #include "nccl_net/log.h"
 
 namespace gradwire::nccl_net {
 
-/// What `call` comes to. What it throws is memory or threads that are not to be had.
+/// What `call` comes to. A child of fork calls nothing: its parent's threads may have had locks
+/// when it was made. What `call` throws is memory or threads that are not to be had.
 template <class Function>
 Status guarded(const char* what, Function&& call) noexcept {
+  if (was_forked()) {
+    warn("%s: the process that made this one by fork has NCCL's connections, and not this one",
+         what);
+    return kInvalidUsage;
+  }
   try {
     return call();
   } catch (const std::exception& error) {

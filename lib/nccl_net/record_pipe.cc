@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "nccl_net/record_pipe.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
 namespace gradwire::nccl_net {
 
-void RecordPipe::use(int socket) {
-  socket_ = socket;
-  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
-}
-
 void RecordPipe::finish() {
   flush();
-  shutdown(socket_, SHUT_WR);
+  shutdown(socket(), SHUT_WR);
 }
 
 void RecordPipe::close() {
-  if (socket_ >= 0) ::close(socket_);
-  socket_ = -1;
+  socket_.reset();
   ended_ = true;
 }
 
@@ -36,7 +28,7 @@ void RecordPipe::flush() {
   while (!ended_ && written_ != sent_) {
     const std::uint64_t at = sent_ % kBytes;
     const std::uint64_t bytes = std::min(written_ - sent_, kBytes - at);
-    const ssize_t taken = send(socket_, &out_[at], bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t taken = send(socket(), &out_[at], bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     // Nobody hears any more. It shows as an end when what has come before it was read.
@@ -53,7 +45,7 @@ bool RecordPipe::next(Record& record) {
     std::memmove(in_.data(), &in_[in_begin_], in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    const ssize_t got = recv(socket_, &in_[in_end_], in_.size() - in_end_, MSG_DONTWAIT);
+    const ssize_t got = recv(socket(), &in_[in_end_], in_.size() - in_end_, MSG_DONTWAIT);
     if (got > 0) {
       in_end_ += static_cast<std::size_t>(got);
     } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {

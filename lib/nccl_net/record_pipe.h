@@ -9,19 +9,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
+#include "nccl_net/descriptor.h"
 #include "nccl_net/messages.h"
 
 namespace gradwire::nccl_net {
 
 class RecordPipe {
  public:
-  /// Takes the socket over, which does not block from here on.
-  void use(int socket);
+  void use(Descriptor socket) { socket_ = std::move(socket); }
   /// Nothing more is said: the other end hears so.
   void finish();
   void close();
-  [[nodiscard]] int socket() const { return socket_; }
+  [[nodiscard]] int socket() const { return socket_.get(); }
   [[nodiscard]] bool has_room(std::uint32_t records) const {
     return kBytes - (written_ - sent_) >= records * sizeof(Record);
   }
@@ -38,7 +39,7 @@ class RecordPipe {
  private:
   static constexpr std::uint64_t kBytes = 64 * 1024;
 
-  int socket_ = -1;
+  Descriptor socket_;
   bool ended_ = false;
   std::array<unsigned char, kBytes> out_{};
   std::uint64_t written_ = 0;

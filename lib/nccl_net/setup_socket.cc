@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,22 +38,21 @@ bool wait_for(int socket, short events, SetupTime until) {
   }
 }
 
-int connect_to(const sockaddr_in6& address, SetupTime until, std::string& why) {
-  const int fd = socket(address.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int error = fd < 0 ? errno : 0;
-  if (fd >= 0) {
+Descriptor connect_to(const sockaddr_in6& address, SetupTime until, std::string& why) {
+  Descriptor made = Descriptor::tcp_socket(address.sin6_family);
+  int error = made ? 0 : errno;
+  if (made) {
     const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
       error = errno;
     }
     // It goes on by itself, also after a signal.
-    if (error == EINPROGRESS || error == EINTR) error = end_of_connect(fd, until);
-    if (error == 0) return fd;
+    if (error == EINPROGRESS || error == EINTR) error = end_of_connect(made.get(), until);
+    if (error == 0) return made;
   }
   why = std::string("connecting by TCP to the process that listens: ") + std::strerror(error);
-  if (fd >= 0) close(fd);
-  return -1;
+  return {};
 }
 
 bool say_bytes(int socket, const void* data, std::size_t bytes, SetupTime until) {

@@ -11,6 +11,8 @@
 #include <chrono>
 #include <string>
 
+#include "nccl_net/descriptor.h"
+
 namespace gradwire::nccl_net {
 
 using SetupClock = std::chrono::steady_clock;
@@ -19,8 +21,8 @@ using SetupTime = SetupClock::time_point;
 /// @param events  as poll() has them.
 /// @return false: nothing of the kind until then.
 bool wait_for(int socket, short events, SetupTime until);
-/// @return a socket that is connected; -1: `why` says what is wrong.
-int connect_to(const sockaddr_in6& address, SetupTime until, std::string& why);
+/// @return a socket that is connected; empty: `why` says what is wrong.
+Descriptor connect_to(const sockaddr_in6& address, SetupTime until, std::string& why);
 
 /// @return false: not all of it went, or came, until then.
 bool say_bytes(int socket, const void* data, std::size_t bytes, SetupTime until);

@@ -2,6 +2,9 @@
 // A link whose other process ends at any time. The other end and the daemons are played.
 #include "nccl_net/link.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+
 #include <memory>
 
 #include "fake_client.h"
@@ -185,6 +188,48 @@ TEST_CASE("a stream that fails takes nothing from the others") {
   CHECK(outcome(requests[1]).status == kSuccess);
   CHECK(comes == std::string(kBytes, 'x'));
   CHECK(outcome(requests[0]).status == kRemoteError);
+}
+
+/// @return the descriptor of this process's end of the TCP connection that ends at `port` there.
+int descriptor_to(int port) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in there{};
+    socklen_t bytes = sizeof(there);
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &bytes) == 0 &&
+        there.sin_family == AF_INET && ntohs(there.sin_port) == port) {
+      return fd;
+    }
+  }
+  return -1;
+}
+
+TEST_CASE("a child of fork has no connections, and can use none") {
+  Receiver receiver;
+  std::string text(kBytes, '.');
+  void* const request = receiver.receive(text);
+  const int link = descriptor_to(receiver.peer->port());
+  REQUIRE(link >= 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int done = 0;
+    void* listener = nullptr;
+    char handle[kHandleBytes];
+    const bool closed = ::fcntl(link, F_GETFD) < 0;
+    const bool refused = net().test(request, &done, nullptr) != kSuccess && done == 0 &&
+                         net().listen(receiver.context, 0, handle, &listener) != kSuccess &&
+                         net().close_recv(receiver.comm) != kSuccess;
+    _exit(closed && refused ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  // Nothing has changed here.
+  receiver.peer->say_word(segment(3, kBytes, kBytes));
+  receiver.await_posted(request, 1);
+  REQUIRE(fake::finish_receive(3, std::string(kBytes, 'x')));
+  CHECK(outcome(request).status == kSuccess);
 }
 
 TEST_CASE("a send that the other process has taken is done, whatever its daemon says") {

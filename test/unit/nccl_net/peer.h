@@ -66,6 +66,13 @@ class Peer {
   void end() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
+  /// Of this end.
+  [[nodiscard]] int port() const {
+    sockaddr_in own{};
+    socklen_t bytes = sizeof(own);
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&own), &bytes);
+    return ntohs(own.sin_port);
+  }
   template <class Word>
   bool say_word(const Word& word) {
     return say(socket_, word, SetupClock::now() + kBound);
