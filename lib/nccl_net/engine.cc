@@ -15,8 +15,6 @@ namespace gradwire::nccl_net {
 namespace {
 
 constexpr int kBacklog = 512;
-/// Of one call of accept().
-constexpr int kAcceptsAtOnce = 4;
 /// A process has links with so many others, in and out; more are refused.
 constexpr std::size_t kLinksMax = 1024;
 
@@ -119,15 +117,11 @@ Status Engine::connect(Handle& handle, Connection** out) {
 Status Engine::accept(Listener& listener, Connection** out) {
   *out = nullptr;
   const std::lock_guard lock(mutex);
-  for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Descriptor socket = Descriptor::accepted_from(listener.socket.get());
-    if (!socket) break;
-    if (links_.size() >= kLinksMax) {
-      warn("this process already has links with %zu others", links_.size());
-      break;
-    }
-    links_.push_back(Link::take(std::move(socket)));
-  }
+  listener.doorstep.look(listener.socket.get(), [this](Descriptor socket, const void* word) {
+    Hello hello;
+    std::memcpy(&hello, word, sizeof(hello));
+    welcome(std::move(socket), hello);
+  });
   if (listener.opened.empty()) {
     for (std::size_t i = 0; i < links_.size(); ++i) {
       if (!links_[i]->sends()) links_[i]->progress(nullptr);
@@ -137,6 +131,20 @@ Status Engine::accept(Listener& listener, Connection** out) {
   *out = listener.opened.front();
   listener.opened.pop_front();
   return kSuccess;
+}
+
+void Engine::welcome(Descriptor socket, const Hello& hello) {
+  // Strangers are not worth a line.
+  if ((hello.magic & kMagicOfAll) != (kMagic & kMagicOfAll)) return;
+  if (hello.magic != kMagic || hello.clients != kClients) {
+    warn("a process that connects here was refused: it has another version of the plug-in");
+  } else if (!listens(hello.listener)) {
+    warn("a process that connects here was refused: it asks for a listener that is not there");
+  } else if (links_.size() >= kLinksMax) {
+    warn("this process already has links with %zu others", links_.size());
+  } else {
+    links_.push_back(Link::take(std::move(socket), hello));
+  }
 }
 
 bool Engine::offer(const Token& listener, Connection* connection) {

@@ -18,14 +18,19 @@
 #include "nccl_net/abi.h"
 #include "nccl_net/daemon.h"
 #include "nccl_net/descriptor.h"
+#include "nccl_net/doorstep.h"
 #include "nccl_net/link.h"
 #include "nccl_net/messages.h"
 
 namespace gradwire::nccl_net {
 
+/// One process is meant by each listener.
+constexpr std::size_t kNewcomersMax = 16;
+
 struct Listener {
   Descriptor socket;
   Token token{};
+  Doorstep doorstep{sizeof(Hello), kNewcomersMax};
   std::deque<Connection*> opened;  ///< that accept() has not given to NCCL
 };
 
@@ -58,6 +63,8 @@ class Engine {
   void forget(const Link& link);
 
  private:
+  /// Makes a link of a socket, if it was one of us who said that.
+  void welcome(Descriptor socket, const Hello& hello);
   Engine();
   /// A connect() that has not given a connection yet. One that NCCL gives up stays: nobody tells.
   struct Attempt {

@@ -50,8 +50,8 @@ class Link : public std::enable_shared_from_this<Link> {
 
   /// From here to the process that listens there.
   static std::shared_ptr<Link> begin(const Handle& to);
-  /// From whoever has connected to `socket`.
-  static std::shared_ptr<Link> take(Descriptor socket);
+  /// From whoever has connected to `socket` and said hello.
+  static std::shared_ptr<Link> take(Descriptor socket, const Hello& hello);
   Link(bool sends, Descriptor socket, const Handle& to);
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -106,9 +106,9 @@ class Link : public std::enable_shared_from_this<Link> {
   };
 
   // link_thread.cc
-  void run();
-  bool form(std::string& why);
-  bool say_hello(std::string& why);
+  void run(Hello hello);
+  bool form(const Hello& hello, std::string& why);
+  bool say_hello(Hello other, std::string& why);
   bool join(const Hello& sender, const Hello& receiver, std::string& why);
   bool say_ready(bool ok, std::string& why);
   void watch();

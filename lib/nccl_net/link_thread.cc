@@ -40,13 +40,13 @@ std::string system_error(const char* what) {
 
 std::shared_ptr<Link> Link::begin(const Handle& to) {
   auto link = std::make_shared<Link>(true, Descriptor(), to);
-  start_quietly([link] { link->run(); });
+  start_quietly([link] { link->run(Hello{}); });
   return link;
 }
 
-std::shared_ptr<Link> Link::take(Descriptor socket) {
+std::shared_ptr<Link> Link::take(Descriptor socket, const Hello& hello) {
   auto link = std::make_shared<Link>(false, std::move(socket), Handle{});
-  start_quietly([link] { link->run(); });
+  start_quietly([link, hello] { link->run(hello); });
   return link;
 }
 
@@ -65,11 +65,12 @@ void Link::wake() {
   [[maybe_unused]] const ssize_t written = write(bell_.get(), &one, sizeof(one));
 }
 
-void Link::run() {
+/// @param hello  of the other end, if it has said it already
+void Link::run(Hello hello) {
   std::string why;
   bool formed = false;
   try {
-    formed = form(why);
+    formed = form(hello, why);
   } catch (const std::exception& error) {  // no memory, or no more threads
     why = error.what();
   }
@@ -88,7 +89,7 @@ void Link::run() {
   Engine::get().forget(*this);
 }
 
-bool Link::form(std::string& why) {
+bool Link::form(const Hello& hello, std::string& why) {
   if (!bell_) {
     why = system_error("eventfd");
     return false;
@@ -100,28 +101,14 @@ bool Link::form(std::string& why) {
   }
   const int on = 1;
   setsockopt(pipe_.socket(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  return say_hello(why);
+  return say_hello(hello, why);
 }
 
-bool Link::say_hello(std::string& why) {
+bool Link::say_hello(Hello other, std::string& why) {
   const int fd = pipe_.socket();
   Hello own;
-  Hello other;
-  own.listener = listener_;
+  own.listener = sends_ ? listener_ : other.listener;
   own.process = Engine::get().process();
-  if (!sends_) {
-    if (!hear(fd, other, SetupClock::now() + kHello) || other.magic != kMagic ||
-        other.clients != kClients) {
-      why = "it did not say hello, or has another version of the plug-in";
-      return false;
-    }
-    const std::lock_guard lock(Engine::get().mutex);
-    if (!Engine::get().listens(other.listener)) {
-      why = "it asks for a listener that is not there";
-      return false;
-    }
-    own.listener = other.listener;
-  }
   clients_ = Engine::get().clients(why);
   if (clients_ == nullptr) return false;
   if (!clients_->describe(own, why)) return false;

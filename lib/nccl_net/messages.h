@@ -25,7 +25,8 @@ constexpr std::uint32_t kStreams = kClients * kClients;
 constexpr std::uint32_t kSegmentBytes = 128 * 1024;
 /// Segments that a client has room for in a link, at each end: one hugepage of 2 MiB.
 constexpr std::uint32_t kSlots = 16;
-constexpr std::uint32_t kMagic = 0x6e776733;  // raised when what is below changes
+constexpr std::uint32_t kMagic = 0x6e776733;       // raised when what is below changes
+constexpr std::uint32_t kMagicOfAll = 0xffffff00;  ///< its bits that all versions have
 
 /// Random numbers, by which a process knows that it is meant: strangers cannot guess them.
 using Token = std::array<std::uint64_t, 2>;

@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "fake_client.h"
 #include "peer.h"
@@ -23,13 +26,15 @@ struct Receiver {
   Handle handle;
   std::unique_ptr<Peer> peer;
 
-  Receiver() {
+  /// @param before  is called before the peer comes
+  explicit Receiver(const std::function<void(Receiver&)>& before = {}) {
     fake::reset();
     setenv("GRADWIRE_NCCL_ADDRESS", "127.0.0.1", 1);
     REQUIRE(net().init(&context, 0, nullptr, nullptr, nullptr) == kSuccess);
     char bytes[kHandleBytes];
     REQUIRE(net().listen(context, 0, bytes, &listener) == kSuccess);
     std::memcpy(&handle, bytes, sizeof(handle));
+    if (before) before(*this);
     peer = std::make_unique<Peer>(Peer::connected_to(handle));
     auto begun = std::async(std::launch::async, [&] {
       Record open = record(RecordKind::kOpen);
@@ -230,6 +235,36 @@ TEST_CASE("a child of fork has no connections, and can use none") {
   receiver.await_posted(request, 1);
   REQUIRE(fake::finish_receive(3, std::string(kBytes, 'x')));
   CHECK(outcome(request).status == kSuccess);
+}
+
+std::size_t threads() {
+  std::size_t count = 0;
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/task")) {
+    count += one.path().empty() ? 0 : 1;
+  }
+  return count;
+}
+
+TEST_CASE("strangers at a listener cost no thread, and hold up nobody") {
+  constexpr int kStrangers = 40;
+  std::vector<std::unique_ptr<Peer>> strangers;
+  const std::size_t before = threads();
+  std::size_t most = 0;
+  {
+    const Receiver receiver([&](Receiver& waiting) {
+      for (int i = 0; i < kStrangers; ++i) {
+        strangers.push_back(std::make_unique<Peer>(Peer::connected_to(waiting.handle)));
+        if (i % 2 == 0) strangers.back()->say_word(std::uint32_t{0x20544547});
+      }
+      for (int i = 0; i < kStrangers; ++i) {
+        CHECK_FALSE(waiting.accepts());
+        most = std::max(most, threads());
+      }
+    });
+    CHECK(most <= before);
+  }
+  // Those that are too many, and all others once the listener is gone.
+  for (const auto& one : strangers) CHECK(one->hears_end());
 }
 
 TEST_CASE("a send that the other process has taken is done, whatever its daemon says") {
