@@ -6,8 +6,8 @@
 ///
 /// Engine's lock guards it, since a client of the daemon has a lock too, on which nobody shall
 /// wait. iallreduce() and test() only try to take it, and copy one segment at most. Nothing
-/// allocates after join(), which waits for the others: for 10 s until all have come, and as long
-/// until their daemons have.
+/// allocates after join(), which waits for the others: for 10 s until all have come, as long until
+/// their daemons have, and up to 10 s until each knows that of all.
 #pragma once
 
 #include <array>
@@ -63,6 +63,7 @@ class Collective {
   };
 
   Collective() = default;
+  std::string form(std::uint64_t group_id, int rank, const void* infos, std::size_t count);
   void progress();
   void take_ends();
   void copy_out();

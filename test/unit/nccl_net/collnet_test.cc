@@ -2,6 +2,10 @@
 // A communicator of CollNet. The daemons are played.
 #include "nccl_net/collnet.h"
 
+#include <future>
+#include <memory>
+#include <vector>
+
 #include "fake_client.h"
 #include "peer.h"
 
@@ -64,6 +68,51 @@ TEST_CASE("an all-reduce that was summed is whole, though the next one fails") {
   CHECK(output == input);
   CHECK(test(requests[1], done) == kRemoteError);
   CHECK(collnet().close_coll(comm) == kSuccess);
+}
+
+/// Joins as so many ranks, of which each has a thread. @return their statuses.
+std::vector<Status> join_all(std::vector<Door>& doors, std::vector<void*>& comms) {
+  std::vector<std::future<Status>> joining;
+  for (std::size_t rank = 0; rank < doors.size(); ++rank) {
+    joining.push_back(std::async(std::launch::async, [&, rank] {
+      std::vector<void*> handles;
+      for (Door& door : doors) handles.push_back(door.handle);
+      return collnet().connect(handles.data(), static_cast<int>(doors.size()),
+                               static_cast<int>(rank), doors[rank].listener, &comms[rank]);
+    }));
+  }
+  std::vector<Status> statuses;
+  for (auto& one : joining) statuses.push_back(one.get());
+  return statuses;
+}
+
+TEST_CASE("all ranks have CollNet, or none") {
+  fake::reset();
+  std::vector<Door> doors(4);
+  std::vector<void*> comms(4, nullptr);
+  CHECK(join_all(doors, comms) == std::vector<Status>(4, kSuccess));
+  for (void* comm : comms) CHECK(collnet().close_coll(comm) == kSuccess);
+  for (const std::uint32_t refused : {0u, 2u, 3u}) {
+    fake::refuse_join(refused);
+    comms.assign(4, nullptr);
+    CHECK(join_all(doors, comms) == std::vector<Status>(4, kRemoteError));
+    CHECK(comms == std::vector<void*>(4, nullptr));
+    CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
+  }
+}
+
+TEST_CASE("a stranger who says nothing holds up no rank of CollNet") {
+  fake::reset();
+  std::vector<Door> doors(2);
+  std::vector<void*> comms(2, nullptr);
+  Handle handle;
+  std::memcpy(&handle, doors[0].handle, sizeof(handle));
+  std::vector<std::unique_ptr<Peer>> strangers;
+  for (int i = 0; i < 4; ++i) {
+    strangers.push_back(std::make_unique<Peer>(Peer::connected_to(handle)));
+  }
+  CHECK(join_all(doors, comms) == std::vector<Status>(2, kSuccess));
+  for (void* comm : comms) CHECK(collnet().close_coll(comm) == kSuccess);
 }
 
 }  // namespace
