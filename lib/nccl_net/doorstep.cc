@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <vector>
 
@@ -39,9 +38,8 @@ void Doorstep::drop_silent() {
 void Doorstep::wait(int listener, SetupTime until) const {
   std::vector<pollfd> waits{{listener, POLLIN, 0}};
   for (const Newcomer& one : newcomers_) waits.push_back({one.socket.get(), POLLIN, 0});
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SetupClock::now()).count();
   // A signal ends it early: the caller looks, and waits again.
-  poll(waits.data(), waits.size(), static_cast<int>(std::max<decltype(left)>(left, 0)));
+  poll(waits.data(), waits.size(), milliseconds_to(until));
 }
 
 }  // namespace gradwire::nccl_net

@@ -17,6 +17,7 @@ namespace {
 constexpr int kBacklog = 512;
 /// A process has links with so many others, in and out; more are refused.
 constexpr std::size_t kLinksMax = 1024;
+constexpr std::size_t kAttemptsMax = 1024;
 
 }  // namespace
 
@@ -67,10 +68,12 @@ Engine::Attempt Engine::begin(const Handle& handle, bool own) {
   for (const auto& link : links_) {
     const bool usable =
         link->state() == Link::State::kForming || link->state() == Link::State::kReady;
-    if (!own && link->sends() && usable && link->peer() == handle.process) return {link, false};
+    if (!own && link->sends() && usable && link->peer() == handle.process) {
+      return {link, false, ""};
+    }
   }
   links_.push_back(Link::begin(handle));
-  return {links_.back(), true};
+  return {links_.back(), true, ""};
 }
 
 Status Engine::connect(Handle& handle, Connection** out) {
@@ -84,22 +87,23 @@ Status Engine::connect(Handle& handle, Connection** out) {
     return kInvalidUsage;
   }
   const std::lock_guard lock(mutex);
-  if (handle.attempt == 0) {
+  auto found = attempts_.find(handle.attempt);
+  if (found == attempts_.end()) {
     if (links_.size() >= kLinksMax) {
       warn("this process already has links with %zu others", links_.size());
       return kSystemError;
     }
+    if (attempts_.size() >= kAttemptsMax) attempts_.erase(attempts_.begin());
     handle.attempt = next_attempt_++;
-    attempts_[handle.attempt] = begin(handle, false);
+    found = attempts_.emplace(handle.attempt, begin(handle, false)).first;
   }
-  Attempt& attempt = attempts_[handle.attempt];
-  if (attempt.link == nullptr) return kInvalidUsage;
-  switch (attempt.link->state()) {
+  Attempt& attempt = found->second;
+  switch (attempt.link != nullptr ? attempt.link->state() : Link::State::kFailed) {
     case Link::State::kForming:
       return kSuccess;
     case Link::State::kReady:
       *out = attempt.link->open(handle.listener);
-      if (*out != nullptr) attempts_.erase(handle.attempt);
+      if (*out != nullptr) attempts_.erase(found);
       return kSuccess;
     case Link::State::kFailed:
       if (attempt.own) break;
@@ -109,8 +113,9 @@ Status Engine::connect(Handle& handle, Connection** out) {
       attempt = begin(handle, true);
       return kSuccess;
   }
-  warn("no connection: %s", attempt.link->why().c_str());
-  attempts_.erase(handle.attempt);
+  warn("no connection: %s",
+       attempt.link != nullptr ? attempt.link->why().c_str() : attempt.why.c_str());
+  attempts_.erase(found);
   return kRemoteError;
 }
 
@@ -169,6 +174,17 @@ void Engine::close(Connection* connection) {
 
 void Engine::forget(const Link& link) {
   const std::lock_guard lock(mutex);
+  for (auto one = attempts_.begin(); one != attempts_.end();) {
+    Attempt& attempt = one->second;
+    const bool concerned = attempt.link.get() == &link;
+    if (concerned) {
+      attempt.why = link.why();
+      attempt.link = nullptr;
+    }
+    // Whoever still asks for one that has ended begins again.
+    const bool over = concerned && link.state() == Link::State::kEnded;
+    one = over ? attempts_.erase(one) : std::next(one);
+  }
   std::erase_if(links_, [&](const auto& one) { return one.get() == &link; });
 }
 

@@ -7,6 +7,7 @@
 /// come.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -39,6 +40,9 @@ class Engine {
   static Engine& get();
 
   std::mutex mutex;
+  /// How long a link stays on which nobody opens a connection: NCCL asks for it all the time until
+  /// it has one, and says nothing if it gives up. Tests shorten it.
+  std::chrono::milliseconds unused_bound{10'000};
 
   /// Random, of this process.
   [[nodiscard]] const Token& process() const { return process_; }
@@ -66,10 +70,12 @@ class Engine {
   /// Makes a link of a socket, if it was one of us who said that.
   void welcome(Descriptor socket, const Hello& hello);
   Engine();
-  /// A connect() that has not given a connection yet. One that NCCL gives up stays: nobody tells.
+  /// A connect() that has not given a connection yet. One that NCCL gives up stays, without a link
+  /// in the end, and the oldest of too many is forgotten: whoever still asks then begins again.
   struct Attempt {
-    std::shared_ptr<Link> link;
-    bool own = false;  ///< the link was made for it
+    std::shared_ptr<Link> link;  ///< nullptr: it has failed and is gone
+    bool own = false;            ///< the link was made for it
+    std::string why;             ///< the link has failed
   };
   Attempt begin(const Handle& handle, bool own);
 

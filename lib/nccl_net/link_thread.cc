@@ -186,11 +186,23 @@ bool Link::say_ready(bool ok, std::string& why) {
 /// Until the link is to end.
 void Link::watch() {
   bool gone = false;
+  SetupTime unused_until = SetupClock::now();
+  {
+    const std::lock_guard lock(Engine::get().mutex);
+    unused_until += Engine::get().unused_bound;
+  }
+  // A receiver is left alone if its sender is.
+  bool unused = sends_;
   while (true) {
     pollfd wait[2] = {{bell_.get(), POLLIN, 0}, {pipe_.socket(), POLLRDHUP, 0}};
     // Once the other end has closed, only the bell is left to wait for.
-    poll(wait, gone ? 1 : 2, -1);
+    poll(wait, gone ? 1 : 2, unused ? milliseconds_to(unused_until) : -1);
     const std::lock_guard lock(Engine::get().mutex);
+    unused = unused && next_number_ == 1;
+    if (unused && state_ == State::kReady && SetupClock::now() >= unused_until) {
+      state_ = State::kEnded;
+      ending_ = true;
+    }
     if (!gone && wait[1].revents != 0) {
       gone = true;
       for (int i = 0; i < kDrainTries && state_ == State::kReady && !pipe_.ended(); ++i) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 namespace gradwire::nccl_net {
@@ -26,15 +27,19 @@ int end_of_connect(int socket, SetupTime until) {
 
 }  // namespace
 
+int milliseconds_to(SetupTime until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SetupClock::now()).count();
+  return static_cast<int>(std::clamp<decltype(left)>(left, 0, INT_MAX));
+}
+
 bool wait_for(int socket, short events, SetupTime until) {
   while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - SetupClock::now()).count();
+    const int left = milliseconds_to(until);
     pollfd wait{socket, events, 0};
-    const int found = poll(&wait, 1, static_cast<int>(std::max<decltype(left)>(left, 0)));
+    const int found = poll(&wait, 1, left);
     if (found > 0) return true;
     if (found < 0 && errno != EINTR) return false;
-    if (left <= 0) return false;
+    if (left == 0) return false;
   }
 }
 

@@ -18,6 +18,8 @@ namespace gradwire::nccl_net {
 using SetupClock = std::chrono::steady_clock;
 using SetupTime = SetupClock::time_point;
 
+/// As poll() has it: rounded up, and 0 if it is over.
+int milliseconds_to(SetupTime until);
 /// @param events  as poll() has them.
 /// @return false: nothing of the kind until then.
 bool wait_for(int socket, short events, SetupTime until);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fake_client.h"
+#include "nccl_net/engine.h"
 #include "peer.h"
 
 namespace gradwire::nccl_net {
@@ -243,6 +244,52 @@ std::size_t threads() {
     count += one.path().empty() ? 0 : 1;
   }
   return count;
+}
+
+TEST_CASE("a connect that NCCL gives up leaves no link, and may begin again") {
+  struct Bound {
+    const std::chrono::milliseconds before;
+    explicit Bound(int ms) : before(change(std::chrono::milliseconds(ms))) {}
+    ~Bound() { change(before); }
+    static std::chrono::milliseconds change(std::chrono::milliseconds to) {
+      const std::lock_guard lock(Engine::get().mutex);
+      return std::exchange(Engine::get().unused_bound, to);
+    }
+  };
+  auto bound = std::make_unique<Bound>(100);
+  fake::reset();
+  void* context = nullptr;
+  REQUIRE(net().init(&context, 0, nullptr, nullptr, nullptr) == kSuccess);
+  Handle handle;
+  const int door = Sender::listen_for(handle);
+  char bytes[kHandleBytes] = {};
+  std::memcpy(bytes, &handle, sizeof(handle));
+  void* comm = nullptr;
+  DeviceHandle* device = nullptr;
+  REQUIRE(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
+  REQUIRE(comm == nullptr);
+  {
+    Peer peer(::accept(door, nullptr, nullptr));
+    CHECK(peer.begin_as_receiver(handle));
+    CHECK(peer.hears_end());
+  }
+  CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
+
+  bound.reset();
+  auto again = std::async(std::launch::async, [&] {
+    auto peer = std::make_unique<Peer>(::accept(door, nullptr, nullptr));
+    CHECK(peer->begin_as_receiver(handle));
+    return peer;
+  });
+  CHECK(eventually([&] {
+    CHECK(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
+    return comm != nullptr;
+  }));
+  const auto peer = again.get();
+  ::close(door);
+  CHECK(net().close_send(comm) == kSuccess);
+  peer->end();
+  CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
 }
 
 TEST_CASE("strangers at a listener cost no thread, and hold up nobody") {
