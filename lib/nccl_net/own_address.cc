@@ -2,7 +2,6 @@
 #include "nccl_net/own_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 
 #include <cstdlib>
@@ -37,11 +36,15 @@ bool allows(const char* wanted, const std::string& name) {
   return all_but;
 }
 
+constexpr int kWorst = 6;
+
 /// The lower the better; negative: not to be used.
 int rank_of(const ifaddrs& one, const char* wanted) {
   if (one.ifa_addr == nullptr || (one.ifa_flags & IFF_UP) == 0) return -1;
   if (!allows(wanted, one.ifa_name)) return -1;
-  int rank = (one.ifa_flags & IFF_LOOPBACK) != 0 ? 2 : 0;
+  const std::string name = one.ifa_name;
+  const bool of_guests = name.rfind("docker", 0) == 0 || name.rfind("virbr", 0) == 0;
+  const int rank = (one.ifa_flags & IFF_LOOPBACK) != 0 ? 4 : of_guests ? 2 : 0;
   if (one.ifa_addr->sa_family == AF_INET) return rank;
   if (one.ifa_addr->sa_family != AF_INET6) return -1;
   sockaddr_in6 address;
@@ -63,7 +66,14 @@ bool own_address(sockaddr_in6& address, std::string& why) {
     why = std::string("reading the machine's interfaces: ") + std::strerror(errno);
     return false;
   }
-  int best = 4;
+  const bool found = choose_address(all, wanted, address, why);
+  freeifaddrs(all);
+  return found;
+}
+
+bool choose_address(const ifaddrs* all, const char* wanted, sockaddr_in6& address,
+                    std::string& why) {
+  int best = kWorst;
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
     const int rank = rank_of(*one, wanted);
     if (rank < 0 || rank >= best) continue;
@@ -72,8 +82,7 @@ bool own_address(sockaddr_in6& address, std::string& why) {
     std::memcpy(&address, one->ifa_addr,
                 one->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
   }
-  freeifaddrs(all);
-  if (best < 4) return true;
+  if (best < kWorst) return true;
   why = std::string("no interface that is up has an address") +
         (wanted != nullptr ? std::string(" and is allowed by NCCL_SOCKET_IFNAME=") + wanted : "");
   return false;
