@@ -68,7 +68,7 @@ Engine::Attempt Engine::begin(const Handle& handle, bool own) {
   for (const auto& link : links_) {
     const bool usable =
         link->state() == Link::State::kForming || link->state() == Link::State::kReady;
-    if (!own && link->sends() && usable && link->peer() == handle.process) {
+    if (!own && link->sends() && usable && !link->is_full() && link->peer() == handle.process) {
       return {link, false, ""};
     }
   }
@@ -102,6 +102,10 @@ Status Engine::connect(Handle& handle, Connection** out) {
     case Link::State::kForming:
       return kSuccess;
     case Link::State::kReady:
+      if (attempt.link->is_full()) {
+        attempt = begin(handle, true);
+        return kSuccess;
+      }
       *out = attempt.link->open(handle.listener);
       if (*out != nullptr) attempts_.erase(found);
       return kSuccess;

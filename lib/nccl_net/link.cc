@@ -22,6 +22,7 @@ constexpr int kRecordsAtOnce = 64;
 
 Connection* Link::open(const Token& listener) {
   if (!pipe_.has_room(2)) return nullptr;
+  pipe_.keep_room();
   auto made = std::make_unique<Connection>();
   made->number = next_number_++;
   made->sends = true;
@@ -42,15 +43,14 @@ void Link::close(Connection& connection) {
   const std::shared_ptr<Link> keep = connection.link;
   connection.closed = true;
   --open_;
-  // If there is no room for the word, the other end is far behind; the link's end tells it.
-  if (state_ == State::kReady && !pipe_.ended() && pipe_.has_room(1)) {
-    Record record;
-    record.kind = RecordKind::kClosed;
-    record.connection = connection.number;
-    record.value = connection.taken;
-    pipe_.put(record);
-    pipe_.flush();
-  }
+  Record record;
+  record.kind = RecordKind::kClosed;
+  record.connection = connection.number;
+  record.value = connection.taken;
+  pipe_.put_kept(record);
+  if (state_ == State::kReady) pipe_.flush();
+  // Perhaps nobody calls for this link any more.
+  if (!pipe_.is_empty()) wake();
   drop_if_over(connection);
   if (open_ == 0 && (sends_ || state_ == State::kFailed || pipe_.ended() || !broken_.empty())) {
     if (state_ == State::kReady) state_ = State::kEnded;
@@ -157,6 +157,7 @@ void Link::on_open(const Record& record) {
   if (connections_.count(record.connection) != 0) {
     return fail("the other end has opened a connection twice");
   }
+  pipe_.keep_room();
   auto made = std::make_unique<Connection>();
   made->number = record.connection;
   made->link = shared_from_this();

@@ -65,6 +65,10 @@ class Link : public std::enable_shared_from_this<Link> {
   }
   [[nodiscard]] const Token& peer() const { return peer_; }
 
+  /// Connections that a link from here has: another link takes more. Each keeps room for its last
+  /// word, and as much is there for all others.
+  static constexpr std::uint32_t kConnectionsMax = 2048;
+  [[nodiscard]] bool is_full() const { return open_ >= kConnectionsMax; }
   /// Of a link from here that is ready. @return nullptr: there is no room for the words of it now.
   Connection* open(const Token& listener);
   /// Forgets the connection.

@@ -193,17 +193,23 @@ void Link::watch() {
   }
   // A receiver is left alone if its sender is.
   bool unused = sends_;
+  bool speaks = false;
   while (true) {
     pollfd wait[2] = {{bell_.get(), POLLIN, 0}, {pipe_.socket(), POLLRDHUP, 0}};
+    if (speaks) wait[1].events |= POLLOUT;
     // Once the other end has closed, only the bell is left to wait for.
     poll(wait, gone ? 1 : 2, unused ? milliseconds_to(unused_until) : -1);
+    std::uint64_t rung = 0;
+    [[maybe_unused]] const ssize_t taken = read(bell_.get(), &rung, sizeof(rung));
     const std::lock_guard lock(Engine::get().mutex);
     unused = unused && next_number_ == 1;
     if (unused && state_ == State::kReady && SetupClock::now() >= unused_until) {
       state_ = State::kEnded;
       ending_ = true;
     }
-    if (!gone && wait[1].revents != 0) {
+    pipe_.flush();
+    speaks = state_ == State::kReady && !pipe_.is_empty();
+    if (!gone && (wait[1].revents & ~POLLOUT) != 0) {
       gone = true;
       for (int i = 0; i < kDrainTries && state_ == State::kReady && !pipe_.ended(); ++i) {
         progress(nullptr);

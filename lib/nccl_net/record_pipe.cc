@@ -19,9 +19,9 @@ void RecordPipe::close() {
 }
 
 void RecordPipe::put(const Record& record) {
-  std::array<unsigned char, sizeof(Record)> bytes;
-  std::memcpy(bytes.data(), &record, sizeof(record));
-  for (const unsigned char byte : bytes) out_[written_++ % kBytes] = byte;
+  // Whole records fit to the end.
+  std::memcpy(&out_[written_ % kBytes], &record, sizeof(record));
+  written_ += sizeof(record);
 }
 
 void RecordPipe::flush() {

@@ -47,7 +47,7 @@ struct Receiver {
     REQUIRE(net().close_listen(listener) == kSuccess);
   }
   ~Receiver() {
-    net().close_recv(comm);
+    if (comm != nullptr) net().close_recv(comm);
     peer->end();
     CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
   }
@@ -244,6 +244,42 @@ std::size_t threads() {
     count += one.path().empty() ? 0 : 1;
   }
   return count;
+}
+
+TEST_CASE("a connection's last word comes, however far behind the other end is") {
+  Receiver receiver;
+  std::string none;
+  std::uint64_t taken = 0;
+  constexpr int kStuck = 50;
+  // Messages of no bytes, until nothing more is said since the peer does not listen.
+  for (int tries = 0; tries < kStuck;) {
+    void* request = nullptr;
+    void* data = none.data();
+    std::size_t bytes = 0;
+    int tag = 0;
+    void* registration = nullptr;
+    int done = 0;
+    REQUIRE(net().irecv(receiver.comm, 1, &data, &bytes, &tag, &registration, nullptr, &request) ==
+            kSuccess);
+    if (request != nullptr) {
+      REQUIRE(receiver.peer->say_word(segment(0, 0, 0)));
+      for (tries = 0; tries < kStuck && done == 0; ++tries) {
+        REQUIRE(net().test(request, &done, nullptr) == kSuccess);
+        if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      taken += done != 0 ? 1 : 0;
+      if (done != 0) tries = 0;
+    } else {
+      ++tries;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  CHECK(net().close_recv(std::exchange(receiver.comm, nullptr)) == kSuccess);
+  Record heard;
+  while (heard.kind != RecordKind::kClosed && receiver.peer->hear_word(heard)) {
+  }
+  CHECK(heard.kind == RecordKind::kClosed);
+  CHECK(heard.value == taken);
 }
 
 TEST_CASE("a connect that NCCL gives up leaves no link, and may begin again") {

@@ -58,6 +58,9 @@ class Peer {
 
   static int connected_to(const Handle& handle) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    // Little fits on the way to a peer that does not listen.
+    const int room = 4096;
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
     REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&handle.address),
                       sizeof(sockaddr_in)) == 0);
     return fd;
