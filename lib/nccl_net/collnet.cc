@@ -67,7 +67,7 @@ Collective::~Collective() {
     inform("leaving the group of a communicator of CollNet: %s", gw_last_error());
   }
   gw_group_free(group_);
-  free_memory(memory_);
+  free_memory_beside(memory_, clients_);
 }
 
 Status Collective::post(const void* input, void* output, std::uint64_t count, DataType datatype,

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "nccl_net/log.h"
+#include "nccl_net/quiet_thread.h"
 
 namespace gradwire::nccl_net {
 namespace {
@@ -117,6 +119,15 @@ void free_memory(gw_memory* memory) {
     status = gw_memory_free(memory);
   }
   if (status != GW_OK) warn("gradient memory is not given back: %s", gw_last_error());
+}
+
+void free_memory_beside(gw_memory* memory, const std::shared_ptr<Clients>& clients) {
+  if (memory == nullptr) return;
+  try {
+    start_quietly([memory, clients] { free_memory(memory); });
+  } catch (const std::exception&) {  // there are no more threads
+    free_memory(memory);
+  }
 }
 
 bool read_facts(DeviceFacts& facts, std::string& why) {

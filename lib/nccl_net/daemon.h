@@ -35,6 +35,8 @@ class Clients {
 gw_memory* take_memory(gw_client* client, char** base, std::string& why);
 /// When the daemon has let go of it, which may take 2 s after a group was left. nullptr is fine.
 void free_memory(gw_memory* memory);
+/// The same by a thread of its own, so that a caller of NCCL's does not wait.
+void free_memory_beside(gw_memory* memory, const std::shared_ptr<Clients>& clients);
 
 /// What NCCL is told of the one device.
 struct DeviceFacts {

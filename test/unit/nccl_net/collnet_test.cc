@@ -70,6 +70,19 @@ TEST_CASE("an all-reduce that was summed is whole, though the next one fails") {
   CHECK(collnet().close_coll(comm) == kSuccess);
 }
 
+TEST_CASE("who closes CollNet does not wait until the daemon lets go of its memory") {
+  fake::reset();
+  Door door;
+  void* handles[] = {door.handle};
+  void* comm = nullptr;
+  REQUIRE(collnet().connect(handles, 1, 0, door.listener, &comm) == kSuccess);
+  fake::keep_memory(true);
+  CHECK(collnet().close_coll(comm) == kSuccess);
+  // If the call had waited it would have given up, and the memory would stay.
+  fake::keep_memory(false);
+  CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
+}
+
 /// Joins as so many ranks, of which each has a thread. @return their statuses.
 std::vector<Status> join_all(std::vector<Door>& doors, std::vector<void*>& comms) {
   std::vector<std::future<Status>> joining;
