@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Ops by tiles through real daemons: all-reduces, reduce-scatters and all-gathers of 2 and 3 ranks on
-# memif links and of 4 on segments of 1,500 bytes that a router joins; several members a rank, odd
-# counts, apart and in place; while frames are lost; and a daemon and a client that are killed in the
-# middle of one. On memif links four ranks have no way to each other: the log says why none goes so.
+# Ops by tiles through real daemons: all-reduces, reduce-scatters and all-gathers of 2 and 3 ranks
+# on memif links and of 4 on segments of 1,500 bytes that a router joins; several members a rank,
+# odd counts, apart and in place; while frames are lost; and a daemon and a client that are killed
+# in the middle of one. On memif links four ranks have no way to each other: the log says why none
+# goes so.
 . "$(dirname "$0")/../_init.sh"
 . "$(dirname "$0")/../_fabric.sh"
 
@@ -61,7 +62,8 @@ all_of() {
   perf "$1" 1 --collective all-reduce --sizes 4,100004,3M --in-place
   perf "$1" 2 --collective reduce-scatter -o avg --sizes 12,100008,1M
   perf "$1" 1 --collective all-gather -d bf16 --sizes 12,100008,1M --in-place
-  expect_text "the daemon says so" 'info group .*: larger all-reduces.* go by tiles' "$(daemon_log 0)"
+  expect_text "the daemon says so" 'info group .*: larger all-reduces.* go by tiles' \
+    "$(daemon_log 0)"
 }
 
 for ranks in 2 3; do
