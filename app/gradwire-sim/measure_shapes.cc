@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <optional>
+#include <span>
 
 #include "base/sections.h"
 #include "collective/shard_config.h"
@@ -33,6 +34,8 @@ const char* name_of_shape(Shape shape) {
       return "two-step";
     case Shape::kWord:
       return "words";
+    case Shape::kTiles:
+      return "tiles";
     default:
       return "ring";
   }
@@ -63,6 +66,8 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   const std::uint64_t segment = ((bytes + owners - 1) / owners + 63) / 64 * 64;
   const std::uint64_t wanted = (segment * ranks + 1023) / 1024;
   o.two_step_kib = wanted <= bound ? wanted : 0;
+  o.tiles = options.tiles;
+  if (o.tiles) o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
   return o;
 }
 
@@ -71,6 +76,7 @@ std::optional<double> by_ring(ShapeTrialOptions o, bool& good) {
   const std::uint64_t chunks = std::max<std::uint64_t>(o.bytes / o.payload_bytes, o.ranks);
   if (o.collective == Collective::kBarrier || 2 * chunks * o.ranks > 600'000) return {};
   o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
+  o.tiles = false;
   o.ops = std::min(o.ops, 2u);
   const ShapeTrialResult r = run_shape_trial(o);
   good &= r.failure.empty();
@@ -89,13 +95,13 @@ bool measure_one(const ShapeTrialOptions& o) {
   const auto ring = r.shape == Shape::kRing ? std::nullopt : by_ring(o, good);
   const auto p50 = static_cast<double>(r.p50_ns);
   fmt::print(
-      "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | {:.2f} | "
-      "{} "
-      "|\n",
+      "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | "
+      "{:.2f} | {} |\n",
       o.ranks, name_of(o.collective), o.collective == Collective::kBarrier ? 0 : o.bytes,
       name_of_shape(r.shape), us(p50), ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"),
-      us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), r.packets, r.retransmissions,
-      r.overflow, static_cast<double>(r.formation_ns) / 1e6, r.memory_bytes >> 10);
+      us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), us(f.tiles_ns), r.packets,
+      r.retransmissions, r.overflow, static_cast<double>(r.formation_ns) / 1e6,
+      r.memory_bytes >> 10);
   std::fflush(stdout);
   return good;
 }
@@ -105,16 +111,19 @@ bool measure_one(const ShapeTrialOptions& o) {
 bool measure_shapes(const Options& options) {
   fmt::print(
       "| ranks | op | bytes | shape | p50 us | ring measured | ring formula | recursive doubling | "
-      "tree | packets of a rank | sent again | dropped | formation ms | memory KiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "tree | tiles | packets of a rank | sent again | dropped | formation ms | memory KiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   bool good = true;
-  for (const std::uint16_t ranks : {16, 64, 256, 1024}) {
+  const std::span<const std::uint64_t> sizes =
+      options.bytes != 0 ? std::span(&options.bytes, 1) : std::span<const std::uint64_t>(kSizes);
+  for (const std::uint16_t ranks : {2, 4, 16, 64, 256, 1024}) {
+    // The smallest groups are for who asks: they have shapes of their own.
+    if (options.ranks == 0 && ranks < 16) continue;
     if (options.ranks != 0 && options.ranks != ranks) continue;
     for (const Collective collective : kMeasured) {
       if (!options.collective.empty() && options.collective != name_of(collective)) continue;
-      for (const std::uint64_t bytes : kSizes) {
-        if (options.bytes != 0 && options.bytes != bytes) continue;
-        if (collective == Collective::kBarrier && bytes != kSizes[0]) continue;
+      for (const std::uint64_t bytes : sizes) {
+        if (collective == Collective::kBarrier && bytes != sizes[0]) continue;
         good &= measure_one(trial_of(options, ranks, collective, bytes));
       }
     }

@@ -64,6 +64,9 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--two-step-kib", options.two_step_kib,
                  "of --measure shapes: transport.two_step_kib; 0: the default");
+  app.add_flag("--tiles", options.tiles,
+               "likewise: ops by tiles, as with transport.tiles = \"always\", and none that is "
+               "direct, gathered or in two steps");
   app.add_option("--owners", options.owners,
                  "likewise: so many ranks have transport.two_step_owner; 0: none has, so all sum");
   app.add_option("--rx-descriptors", options.rx_descriptors,

@@ -21,8 +21,9 @@ struct Options {
   std::uint64_t swift_target_us = 30;  ///< of --measure scale
   std::uint64_t packet_ns = 250;       ///< of --measure shapes, of an endpoint for each packet
   std::uint64_t hop_ns = 5'000;        ///< likewise, from wire to wire
-  std::uint64_t two_step_kib = 0;      ///< of --measure shapes: transport.two_step_kib; 0: as it is
-  std::uint64_t owners = 0;            ///< likewise: ranks that sum ops in two steps; 0: all
+  bool tiles = false;  ///< of --measure shapes: by tiles, and nothing else that is off the ring
+  std::uint64_t two_step_kib = 0;  ///< of --measure shapes: transport.two_step_kib; 0: as it is
+  std::uint64_t owners = 0;        ///< likewise: ranks that sum ops in two steps; 0: all
   std::uint32_t rx_descriptors = 1'024;  ///< likewise, of each host's receive ring
   std::string collective;                ///< likewise; empty: each in turn
   bool trace = false;

@@ -108,6 +108,7 @@ GroupOptions ShapeCase::group_options() const {
   shard.two_step_bytes = o_.two_step_kib << 10;
   shard.gathered_bytes = o_.gathered_kib << 10;
   shard.gathered_ranks = o_.gathered_ranks;
+  shard.tiles = o_.tiles;
   if (o_.collective == Collective::kAllToAll) shard.pairs_max = o_.ranks;
   shard.max_active_ops = 2;
   const collective::Partition ring(elements(), DataType::kInt32, o_.ranks, o_.payload_bytes);

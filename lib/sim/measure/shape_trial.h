@@ -36,6 +36,7 @@ struct ShapeTrialOptions {
   std::uint16_t owners = 0;  ///< the first ranks, so many, sum ops in two steps; 0: all do
   std::uint64_t gathered_kib = 0;
   std::uint16_t gathered_ranks = 64;
+  bool tiles = false;                    ///< what would go round the ring goes by tiles
   std::uint32_t rx_descriptors = 1'024;  ///< of a host's receive ring
 };
 
@@ -56,6 +57,7 @@ struct ShapeFormulae {
   double ring_ns = 0;
   double recursive_doubling_ns = 0;
   double tree_ns = 0;
+  double tiles_ns = 0;  ///< five hops, or three; pulls and packets received are counted
 };
 [[nodiscard]] ShapeFormulae formulae_for(const ShapeTrialOptions& options);
 
