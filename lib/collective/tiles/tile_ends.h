@@ -37,11 +37,16 @@ struct TileIn {
   TimeNs waits_since = 0;  ///< in polled time, that nothing came of what was pulled
 
   [[nodiscard]] bool complete() const noexcept { return first == end; }
+  /// Below it chunks may be pulled: `ready`, or what the sets here have room for. No number beyond
+  /// the last one is computed.
+  [[nodiscard]] std::uint32_t reach() const noexcept {
+    return first + std::min(ready - first, ChunkSet::kChunks);
+  }
   /// Chunks that may be pulled now.
   /// @param most  that may be on their way from there.
   [[nodiscard]] std::uint32_t open(std::uint32_t most) const noexcept {
     if (late || on_way >= most) return 0;
-    const std::uint32_t until = std::min(ready, first + ChunkSet::kChunks);
+    const std::uint32_t until = reach();
     return until > next ? std::min(until - next, most - on_way) : 0;
   }
   /// What has come without a gap is no longer told chunk by chunk.

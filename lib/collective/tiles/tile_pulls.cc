@@ -57,7 +57,7 @@ void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::ui
   TileIn& in = in_of(op, rank, way);
   if (in.on_way == 0) in.waits_since = links_.polled();
   std::uint32_t pulled = 0;
-  while (pulled < chunks && in.next < std::min(in.ready, in.first + ChunkSet::kChunks)) {
+  while (pulled < chunks && in.next < in.reach()) {
     const std::uint32_t bit = in.next - in.first;
     if (!in.have.has(bit)) {
       if (!in.timed && in.next >= in.granted) {
@@ -82,15 +82,14 @@ void TilePulls::skip_lacking(const TileOp& op, std::uint16_t rank, TileWay way) 
   TileIn& in = in_of(op, rank, way);
   const std::uint16_t owner = way == TileWay::kParts ? config_.rank : rank;
   const std::uint32_t each = op.cut.chunks_of_tile();
-  while (in.next < in.ready && in.next < in.first + ChunkSet::kChunks &&
-         op.cut.chunk(owner, config_.lane, in.next).count == 0) {
+  while (in.next < in.reach() && op.cut.chunk(owner, config_.lane, in.next).count == 0) {
     // What follows the tile's last chunk it lacks, up to its end.
     const std::uint32_t end = (in.next / each + 1) * each;
     if (in.first == in.next) {
       in.first = in.next = end;
       continue;
     }
-    for (; in.next < std::min(end, in.first + ChunkSet::kChunks); ++in.next) {
+    for (; in.next < std::min(end, in.reach()); ++in.next) {
       in.have.add(in.next - in.first);
     }
   }
@@ -116,7 +115,7 @@ bool TilePulls::came(const TileOp& op, std::uint16_t rank, TileWay way, std::uin
   in.waits_since = links_.polled();
   in.settle();
   skip_lacking(op, rank, way);
-  if (chunk < in.first + kOvertaken || in.on_way == 0) return false;
+  if (chunk < in.first || chunk - in.first < kOvertaken || in.on_way == 0) return false;
   if (now - in.pulled_again_at < std::max(links_.rtt(rank), config_.sender.granularity_ns)) {
     return false;
   }
