@@ -236,12 +236,11 @@ void Tiles::on_silent(std::uint16_t rank, TimeNs now) noexcept {
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
     const TileOut& out = table_.results_out(op, rank);
-    awaited |= !table_.parts_in(op, rank).complete() || !table_.results_in(op, rank).complete();
-    // Nothing more is done here: it is gone, or its neighbors miss it.
-    awaited |= out.end != 0 && !out.has_all && !leaving_;
+    awaited |= !table_.parts_in(op, rank).complete() || !table_.results_in(op, rank).complete() ||
+               (!leaving_ && out.end != 0 && !out.has_all);
   }
+  // If nothing is missing but its word that it knows that, it has left, or its neighbors miss it.
   if (awaited) return links_.found_silent(rank);
-  // It has given all, and knows that this rank has it: its answer was lost, and it has left.
   on_left(rank, entered_, now);
 }
 

@@ -140,6 +140,8 @@ class Tiles final : public PeerUser, public LateUser {
                                           TimeNs now) noexcept;
   [[nodiscard]] wire::Drop receive_call(const wire::Packet& packet, TimeNs now) noexcept;
   void hear_not_entered(std::uint64_t op_seq, std::uint16_t rank) noexcept;
+  /// The rank pulls: an older "not entered" may come after that.
+  void note_entered(const TileOp& op, std::uint16_t rank, TimeNs now) noexcept;
   [[nodiscard]] wire::Drop receive_pull(const wire::Packet& packet, TimeNs now) noexcept;
   [[nodiscard]] wire::Drop pulled_by_owner(TileOp& op, const wire::Packet& packet,
                                            TimeNs now) noexcept;

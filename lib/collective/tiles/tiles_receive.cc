@@ -137,10 +137,11 @@ Drop Tiles::receive_call(const wire::Packet& packet, TimeNs now) noexcept {
     return Drop::kNone;
   }
   TileIn& in = table_.parts_in(*op, rank);
+  // Repeated, it is no news: whoever answers in vain says nothing else.
+  if (!in.began || in.late) has_news(rank, now);
   in.began = true;
   in.late = false;
   in.echo = low_half(packet);
-  has_news(rank, now);
   want_part_word(*op, rank, false);
   pulls_.line_up(*op, rank, TileWay::kParts);
   pull_more(now);
@@ -155,6 +156,15 @@ void Tiles::hear_not_entered(std::uint64_t op_seq, std::uint16_t rank) noexcept 
   if (in.began && !planted(PlantedBug::kTileNotEnteredAgain)) return;
   in.late = true;
   pulls_.give_back(in);
+}
+
+void Tiles::note_entered(const TileOp& op, std::uint16_t rank, TimeNs now) noexcept {
+  TileIn& in = table_.parts_in(op, rank);
+  in.began = true;
+  if (!in.late) return;
+  in.late = false;
+  pulls_.line_up(op, rank, TileWay::kParts);
+  pull_more(now);
 }
 
 Drop Tiles::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
@@ -199,6 +209,7 @@ Drop Tiles::pulled_by_owner(TileOp& op, const wire::Packet& packet, TimeNs now) 
   const std::uint64_t done = std::uint64_t{pull.done} * op.cut.chunks_of_tile();
   if (in.end == 0 || pull.grant > out.end || done > in.end) return Drop::kBadChunk;
   if (op.sums && done > pull.first) return Drop::kBadChunk;  // What is folded has come.
+  note_entered(op, rank, now);
   if (out.call_owed) {
     const auto after_first = static_cast<std::int32_t>(pull.echo - out.first_call);
     const bool echoes = pull.echo != 0 && out.called && after_first >= 0;
@@ -239,13 +250,7 @@ Drop Tiles::pulled_by_puller(TileOp& op, const wire::Packet& packet, TimeNs now)
   TileOut& out = table_.results_out(op, rank);
   const std::uint32_t folded = op.folded * op.cut.chunks_of_tile();
   if (out.end == 0 || pull.grant > folded) return Drop::kBadChunk;
-  TileIn& in = table_.parts_in(op, rank);
-  in.began = true;
-  if (in.late) {
-    in.late = false;
-    pulls_.line_up(op, rank, TileWay::kParts);
-    pull_more(now);
-  }
+  note_entered(op, rank, now);
   if (pull.asks) want_part_word(op, rank, false);
   if (pull.first < out.first || out.has_all) return Drop::kNone;  // It was overtaken.
   if (pull.first > out.first || pull.grant > out.grant) has_news(rank, now);
@@ -308,7 +313,8 @@ void Tiles::answer_of_none(const wire::Packet& packet) noexcept {
   TilePeer& peer = peers_[rank];
   const bool by_tiles = ops_.was_posted(op_seq) && is_by_tiles(op_seq);
   if (!ops_.was_posted(op_seq) || (by_tiles && op_seq > entered_)) {
-    if (by_owner) peer.asked_early = std::max(peer.asked_early, op_seq);
+    // A puller who asks is told as well: the answer ends its repeats of what it owns.
+    if (pulls && (by_owner || asks)) peer.asked_early = std::max(peer.asked_early, op_seq);
     if (!asks) return;
     peer.not_entered = op_seq;
     peer.not_entered_echo = pulls ? low_half(packet) : 0;

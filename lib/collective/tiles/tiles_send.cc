@@ -281,7 +281,8 @@ bool Tiles::skip_to_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   while (!out.wanted.empty()) {
     const std::uint32_t bit = out.wanted.lowest();
     chunk = out.first + bit;
-    if (chunk >= floor) return true;
+    // Numbers that a short tile lacks are never sent, whoever wants them.
+    if (chunk >= floor && op.cut.chunk(owner, config_.lane, chunk).count != 0) return true;
     out.wanted.remove(bit);
   }
   for (out.next = std::max(out.next, floor); out.next < out.grant; ++out.next) {

@@ -108,7 +108,8 @@ void Tiles::send_again(TileOp& op, std::uint16_t rank, TileWay way, TimeNs now) 
   const bool parts = way == TileWay::kParts;
   TileIn& in = parts ? table_.parts_in(op, rank) : table_.results_in(op, rank);
   const TimeNs for_ns = links_.polled() - in.waits_since;
-  if (tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns) {
+  // Before the whole limit is over: who finds the group stuck then cannot say why.
+  if (tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns / 4 * 3) {
     lacking_ = op.op_seq;
     links_.found_in_vain(rank, for_ns, InVain::kTile);
     return;
