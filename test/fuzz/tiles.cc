@@ -1,0 +1,682 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One shard with ops by tiles, production code on real mbufs, all of whose peers are hostile: they
+// send pieces, calls and pulls with right checksums, tokens and addresses, and with whatever
+// fields, order and time the input says. Bytes of a piece that fits are those of its op, chunk and
+// sender. So the shard may send no byte that is not its op's, may end an op with right results
+// alone, and each once; may touch nothing but the memory of unfinished ops; must send nothing but
+// frames that a peer can read, must close within its limit, and must give back every mbuf.
+//
+// The input: nine bytes of configuration, then actions, a byte each and then their fields.
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "collective/shard.h"
+#include "collective/tiles/tile_memory.h"
+#include "fuzz/eal.h"
+#include "fuzz/input.h"
+#include "fuzz/repair.h"
+
+namespace {
+
+using namespace gradwire;
+using namespace gradwire::fuzz;
+using collective::TileCut;
+using wire::PacketType;
+
+constexpr std::uint64_t kIncarnation = 300;  ///< and the rank
+constexpr std::uint64_t kTokenFrom = 100;
+constexpr std::uint64_t kTokenTo = 200;
+constexpr std::size_t kPayloadMax = 256;
+
+rte_mempool* large_pool;
+rte_mempool* small_pool;  // runs dry
+rte_mempool* control_pool;
+
+wire::IpAddress ip(std::uint16_t rank) {
+  return {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 + rank)}};
+}
+
+/// Of a group whose ranks differ in size; it stays for the life of the program.
+const ProcessLayout* uneven_layout(std::uint16_t nranks) {
+  static std::map<std::uint16_t, ProcessLayout> layouts;
+  std::vector<std::uint16_t> ranks;
+  for (std::uint16_t rank = nranks; rank-- > 0;) ranks.insert(ranks.end(), 1 + rank % 3, rank);
+  return &layouts.try_emplace(nranks, *ProcessLayout::make(ranks, nranks)).first->second;
+}
+
+collective::ShardConfig config_from(Input& input) {
+  collective::ShardConfig config;
+  config.key = {7, 1};
+  config.nranks = static_cast<std::uint16_t>(2 + input.pick(4));
+  config.rank = static_cast<std::uint16_t>(input.pick(config.nranks));
+  config.member_count = static_cast<std::uint16_t>(1 + input.pick(2));
+  config.lanes = static_cast<std::uint8_t>(1 + input.pick(2));
+  config.lane = static_cast<std::uint8_t>(input.pick(config.lanes));
+  const std::uint8_t room = input.u8();
+  config.payload_bytes = 64 * (1u + (room & 1));
+  config.tiles = true;
+  config.tile_bytes = 16u * (1u + (room >> 1 & 3)) * config.payload_bytes;
+  config.tile_scratch_bytes = (room & 8) != 0 ? 1024 : 65'536;
+  config.packet_pool = (room & 0x40) != 0 ? small_pool : large_pool;
+  if ((room & 0x80) != 0) {
+    config.layout = uneven_layout(config.nranks);
+    config.member_count = config.processes().members_of(config.rank);
+  }
+  // Small ops wait for the same ranks in another way.
+  config.direct_bytes = (room & 0x20) != 0 ? 1024 : 0;
+  config.control_pool = control_pool;
+  config.window_packets = 2u + input.pick(40);
+  config.max_active_ops = 1u << input.pick(5);
+  config.max_chunks = 1024;
+  config.incarnation = kIncarnation + config.rank;
+  config.congestion = static_cast<transport::CongestionKind>(room >> 4 & 1);
+  config.timeouts.silence_ns = 2'000'000'000;
+  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
+    wire::FrameAddresses addresses;
+    addresses.source_ip = ip(config.rank);
+    addresses.destination_ip = ip(rank);
+    config.peers.push_back({0,
+                            {kTokenTo + rank, kTokenFrom + rank},
+                            ip(rank),
+                            *wire::FrameTemplate::make(addresses),
+                            0,
+                            {},
+                            {wire::kSourcePortsMax, true}});
+  }
+  const std::uint16_t up = collective::upstream_rank(config.rank, config.nranks);
+  const std::uint16_t down = collective::downstream_rank(config.rank, config.nranks);
+  config.upstream_incarnation = kIncarnation + up;
+  config.downstream_incarnation = kIncarnation + down;
+  config.upstream_tokens = config.peers[up].tokens;
+  config.downstream_tokens = config.peers[down].tokens;
+  config.to_upstream = config.peers[up].frame;
+  config.to_downstream = config.peers[down].frame;
+  config.upstream_ip = ip(up);
+  config.downstream_ip = ip(down);
+  return config;
+}
+
+class Run {
+ public:
+  explicit Run(Input& input)
+      : input_(input), config_(config_from(input)), first_kind_(input.pick(8)) {
+    auto made = collective::Shard::create(config_, reduce::make_cpu_backend(16));
+    FUZZ_CHECK(made.has_value());
+    shard_ = std::move(*made);
+    shard_->start(now_);
+    hello(PacketType::kHello);
+    hello(PacketType::kHelloAck);
+  }
+
+  void act() {
+    switch (input_.pick(24)) {
+      case 0:
+      case 1:
+        return post();
+      case 2:
+      case 3:
+      case 4:
+        return answer(some_peer(), false);
+      case 5:
+        return answer(some_peer(), true);
+      case 6:
+      case 7:
+        return cooperate();
+      case 8:
+        return any_piece();
+      case 9:
+        return call();
+      case 10:
+      case 11:
+        return owners_pull(false);
+      case 12:
+        return owners_pull(true);
+      case 13:
+        return pullers_pull(false);
+      case 14:
+        return pullers_pull(true);
+      case 15:
+        return all();
+      case 16:
+        return again();
+      case 17:
+        now_ += static_cast<TimeNs>(input_.u8()) << input_.pick(24);
+        return;
+      case 18:
+      case 19:
+      case 20: {
+        const bool idle = input_.pick(2) != 0;
+        return poll(idle, input_.pick(65));
+      }
+      case 21:
+        return keep_alive();
+      case 22:
+        return poll(true, collective::OutboxSide::kCapacity);
+      default:
+        break;
+    }
+    switch (input_.pick(16)) {
+      case 0:
+        return shard_->leave(now_);
+      case 1:
+        return bye();
+      case 2:
+        return raw();
+      default:
+        release_held(0);
+        shard_->flush(now_);
+    }
+  }
+
+  void finish() {
+    shard_->leave(now_);
+    for (int round = 0; round < 400 && !closed_; ++round) {
+      poll(true, collective::OutboxSide::kCapacity);
+      now_ += 10'000'000;
+    }
+    FUZZ_CHECK(closed_);
+    shard_.reset();
+    release_held(0);
+    for (rte_mempool* pool : {large_pool, small_pool, control_pool})
+      FUZZ_CHECK(rte_mempool_in_use_count(pool) == 0);
+  }
+
+ private:
+  struct Posted {
+    std::vector<std::unique_ptr<std::byte[]>> memory;  ///< exact sizes, so that a sanitizer sees
+    std::vector<std::byte*> outputs;
+    bool active = false;
+  };
+
+  /// What an op is called with: it follows from its number, so that peers know.
+  collective::OpSpec spec_of(std::uint64_t op_seq) const {
+    constexpr std::array kKinds = {Collective::kAllReduce, Collective::kReduceScatter,
+                                   Collective::kAllReduce, Collective::kAllGather,
+                                   Collective::kAllReduce, Collective::kAllReduce,
+                                   Collective::kAllGather, Collective::kBroadcast};
+    constexpr std::array<std::uint32_t, 6> kCounts = {1, 17, 60, 200, 700, 2500};
+    const std::uint64_t mixed = op_seq * 0x9e3779b97f4a7c15u;
+    collective::OpSpec spec;
+    spec.op_seq = op_seq;
+    spec.collective = kKinds[(op_seq + first_kind_) % kKinds.size()];
+    spec.datatype = (mixed >> 40 & 1) != 0 ? DataType::kInt32 : DataType::kUint8;
+    spec.count = kCounts[(mixed >> 48) % kCounts.size()];
+    if (has_root(spec.collective)) spec.root = 0;
+    return spec;
+  }
+  static std::uint32_t value(std::uint64_t op_seq, std::uint64_t process, std::uint64_t at) {
+    return static_cast<std::uint32_t>((op_seq * 131 + process * 7919 + at) * 2'654'435'761u >> 7);
+  }
+  /// Element `at` of a tile: what `source` gives to it, or, if it is a result, what all get.
+  std::uint32_t element(const collective::OpSpec& spec, const TileCut::Tile& tile, std::uint64_t at,
+                        bool result, std::uint16_t source) const {
+    const GroupProcesses processes = config_.processes();
+    const std::uint64_t index = tile.first + at;
+    if (spec.collective == Collective::kAllGather) {
+      return value(spec.op_seq, tile.process_block, index);
+    }
+    std::uint32_t sum = 0;
+    for (std::uint32_t process = 0; process < processes.count(); ++process) {
+      if (!result && processes.rank_of(process) != source) continue;
+      sum += value(spec.op_seq, process, tile.process_block * spec.count + index);
+    }
+    return sum;
+  }
+  static void store(std::byte* to, DataType type, std::uint32_t number) {
+    std::memcpy(to, &number, element_bytes(type));  // Whatever is wider wraps.
+  }
+  /// The bytes of a chunk; none if there is no such chunk.
+  std::vector<std::byte> bytes_of(const collective::OpSpec& spec, std::uint32_t number, bool result,
+                                  std::uint16_t owner, std::uint16_t source) const {
+    const TileCut cut = cut_of(config_, spec);
+    if (!cut.supported() || number >= cut.chunks(owner, config_.lane)) return {};
+    const TileCut::Chunk chunk = cut.chunk(owner, config_.lane, number);
+    const TileCut::Tile tile = cut.tile(owner, config_.lane, chunk.tile);
+    const std::size_t width = element_bytes(spec.datatype);
+    std::vector<std::byte> bytes(chunk.count * width);
+    for (std::uint32_t i = 0; i < chunk.count; ++i) {
+      store(&bytes[i * width], spec.datatype, element(spec, tile, chunk.at + i, result, source));
+    }
+    return bytes;
+  }
+  std::uint32_t chunks_of(std::uint64_t op_seq, std::uint16_t owner) const {
+    const TileCut cut = cut_of(config_, spec_of(op_seq));
+    return cut.supported() ? static_cast<std::uint32_t>(cut.chunks(owner, config_.lane)) : 0;
+  }
+
+  std::uint16_t some_peer() {
+    return static_cast<std::uint16_t>((config_.rank + 1 + input_.pick(config_.nranks - 1u)) %
+                                      config_.nranks);
+  }
+  std::uint64_t op_near() {
+    const std::uint64_t posted = posted_.size();
+    const std::uint64_t back = std::min<std::uint64_t>(input_.pick(6), posted + 1);
+    return std::max<std::uint64_t>(posted + 2 - back, 1);
+  }
+  wire::CommonHeader common(std::uint16_t rank) {
+    wire::CommonHeader header;
+    header.lane = config_.lane;
+    header.group_tag = wire::group_tag(config_.key);
+    header.from_rank = rank;
+    header.packet_number = ++number_;
+    header.token = kTokenFrom + rank;
+    return header;
+  }
+
+  void deliver(std::span<const std::byte> packet) {
+    rte_mbuf* frame = rte_pktmbuf_alloc(large_pool);
+    if (frame == nullptr) return;
+    auto* room = reinterpret_cast<std::byte*>(
+        rte_pktmbuf_append(frame, static_cast<std::uint16_t>(packet.size())));
+    FUZZ_CHECK(room != nullptr);
+    std::memcpy(room, packet.data(), packet.size());
+    if (wire::decode({room, packet.size()}, decoded_) != wire::Drop::kNone) {
+      rte_pktmbuf_free(frame);
+      return;
+    }
+    last_.assign(packet.begin(), packet.end());
+    const auto from = shard_->source_of(decoded_.common, ip(decoded_.common.from_rank));
+    shard_->on_packet(frame, decoded_, from, (number_ & 7) == 7, now_);
+    take_events();
+  }
+
+  void hello(PacketType type) {
+    const bool down = type == PacketType::kHello;
+    wire::HelloBody body;
+    body.key = config_.key;
+    body.incarnation = down ? config_.upstream_incarnation : config_.downstream_incarnation;
+    body.payload_bytes = config_.payload_bytes;
+    body.from_rank = down ? collective::upstream_rank(config_.rank, config_.nranks)
+                          : collective::downstream_rank(config_.rank, config_.nranks);
+    body.to_rank = config_.rank;
+    body.nranks = config_.nranks;
+    body.lanes = config_.lanes;
+    body.members = config_.members_said();
+    body.credit_chunks = 4;
+    std::array<std::byte, 512> out{};
+    const std::size_t bytes = encode_hello(out, type, common(body.from_rank), body,
+                                           wire::kHeaderBytes + config_.payload_bytes);
+    deliver({out.data(), bytes});
+  }
+  /// So that silence does not end every run.
+  void keep_alive() {
+    for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
+      if (rank == config_.rank) continue;
+      std::array<std::byte, 128> out{};
+      deliver({out.data(), encode_ping(out, common(rank))});
+    }
+  }
+  void bye() {
+    std::array<std::byte, 128> out{};
+    const std::uint16_t rank = input_.pick(2) != 0
+                                   ? collective::upstream_rank(config_.rank, config_.nranks)
+                                   : collective::downstream_rank(config_.rank, config_.nranks);
+    deliver({out.data(), encode_bye(out, PacketType::kBye, common(rank), {input_.small_or_any()})});
+  }
+
+  void post() {
+    collective::OpSpec spec = spec_of(posted_.size() + 1);
+    const GroupProcesses processes = config_.processes();
+    const std::uint64_t blocks = processes.count();
+    const std::size_t width = element_bytes(spec.datatype);
+    const bool in_place = spec.op_seq % 2 == 0 && spec.collective == Collective::kAllReduce;
+    const std::uint64_t in =
+        spec.count * (spec.collective == Collective::kReduceScatter ? blocks : 1);
+    const std::uint64_t out = spec.count * (spec.collective == Collective::kAllGather ? blocks : 1);
+    Posted posted;
+    posted.active = true;
+    for (std::uint16_t member = 0; member < config_.member_count; ++member) {
+      posted.memory.push_back(std::make_unique<std::byte[]>(in * width));
+      std::byte* const input = posted.memory.back().get();
+      for (std::uint64_t i = 0; i < in; ++i) {
+        store(input + i * width, spec.datatype,
+              value(spec.op_seq, processes.process_of(config_.rank, member), i));
+      }
+      if (!in_place) posted.memory.push_back(std::make_unique<std::byte[]>(out * width));
+      spec.inputs[member] = input;
+      spec.outputs[member] = posted.memory.back().get();
+      posted.outputs.push_back(posted.memory.back().get());
+    }
+    // It may be done at once.
+    posted_[spec.op_seq] = std::move(posted);
+    if (shard_->post(spec, now_) != collective::PostResult::kOk) {
+      posted_.erase(spec.op_seq);
+      return;
+    }
+    take_events();
+  }
+
+  wire::TileHeader header_of(const collective::OpSpec& spec) const {
+    wire::TileHeader header;
+    header.op_seq = spec.op_seq;
+    header.total_count = spec.count;
+    header.datatype = spec.datatype;
+    header.collective = spec.collective;
+    if (has_root(spec.collective)) header.root = static_cast<std::uint16_t>(spec.root);
+    return header;
+  }
+  void piece(std::uint16_t rank, const wire::TileHeader& header, std::size_t bytes) {
+    std::array<std::byte, wire::kHeaderBytes + kPayloadMax> out{};
+    const std::uint16_t owner = header.result ? rank : config_.rank;
+    const std::vector<std::byte> right =
+        bytes_of(spec_of(header.op_seq), header.chunk, header.result, owner, rank);
+    std::ranges::copy(right, out.begin() + wire::kHeaderBytes);
+    bytes = bytes == 0 ? right.size() : std::min(bytes, kPayloadMax);
+    const bool damaged = input_.pick(32) == 31;
+    wire::encode_tile_piece(
+        std::span<std::byte, wire::kHeaderBytes>(out.data(), wire::kHeaderBytes), common(rank),
+        header, wire::crc32c({out.data() + wire::kHeaderBytes, bytes}) + (damaged ? 1 : 0));
+    deliver({out.data(), wire::kHeaderBytes + bytes});
+  }
+  /// What the last pull that went to the rank asks for, or a part of it.
+  void answer(std::uint16_t rank, bool in_part) {
+    const auto found = pulls_.find(rank);
+    if (found == pulls_.end()) return;
+    for (const wire::TilePullHeader& pull : std::array(found->second)) {
+      if (pull.op_seq == 0 || pull.all) continue;
+      wire::TileHeader header = header_of(spec_of(pull.op_seq));
+      header.result = pull.results;
+      const std::uint32_t most = in_part ? input_.u8() : pull.grant;
+      const std::uint32_t first = pull.first + (in_part ? input_.pick(4) : 0);
+      for (header.chunk = first; header.chunk < pull.grant && header.chunk - first < most;
+           ++header.chunk) {
+        piece(rank, header, 0);
+      }
+    }
+  }
+  /// Others do what an op needs of them, but for what the input leaves out.
+  void cooperate() {
+    const std::uint64_t op_seq = oldest_unfinished();
+    const std::uint8_t less = input_.u8();
+    for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
+      const std::uint32_t chunks = chunks_of(op_seq, rank);
+      if (rank == config_.rank || chunks == 0 || (less & 0x83) == 0x83) continue;
+      const bool sums = reduces(spec_of(op_seq).collective);
+      wire::TilePullHeader told{.op_seq = op_seq};
+      told.done = cut_of(config_, spec_of(op_seq)).tiles(rank, config_.lane);
+      if ((less & 0x44) == 0x44) told.done /= 2;
+      told.first = told.grant = sums ? chunks : 0;
+      // It may have been asked for what it gives before.
+      if (sums && chunks <= wire::kTileGrantMax && (less & 8) != 0) {
+        wire::TilePullHeader asks{.op_seq = op_seq, .grant = chunks};
+        pull(rank, asks);
+        poll(true, collective::OutboxSide::kCapacity);
+        asks.repair = (less & 16) != 0;
+        for (std::uint32_t i = 0; asks.repair && i < chunks; ++i) {
+          asks.wanted[i / 64] |= std::uint64_t{1} << i % 64;
+        }
+        if (asks.repair) pull(rank, asks);
+      }
+      pull(rank, told);
+    }
+    for (std::uint32_t times = 1 + (less & 15); times > 0; --times) {
+      poll(true, collective::OutboxSide::kCapacity);
+      for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) answer(rank, false);
+    }
+    poll(true, collective::OutboxSide::kCapacity);
+    for (std::uint16_t rank = 0; rank < config_.nranks; ++rank) {
+      if (rank == config_.rank || (less & 0x30) == 0x30) continue;
+      pull(rank, {.op_seq = op_seq, .asks = (less & 1) != 0, .results = true, .all = true});
+    }
+  }
+  std::uint64_t oldest_unfinished() const {
+    for (const auto& [op_seq, posted] : posted_) {
+      if (posted.active) return op_seq;
+    }
+    return posted_.size() + 1;
+  }
+  void any_piece() {
+    const std::uint16_t rank = some_peer();
+    const std::uint8_t change = input_.u8();
+    collective::OpSpec spec = spec_of((change & 1) != 0 ? input_.small_or_any() | 1 : op_near());
+    wire::TileHeader header = header_of(spec);
+    header.result = (change & 2) != 0;
+    header.chunk = (change & 4) != 0 ? input_.u32() : input_.u8();
+    if ((change & 0x18) == 0x18) header.total_count = input_.small_or_any() & 0xffff'ffff'ffff;
+    if ((change & 0x60) == 0x60) header.datatype = static_cast<DataType>(input_.pick(8));
+    piece(rank, header, (change & 0x80) != 0 ? input_.u8() : 0);
+  }
+
+  void call() {
+    const std::uint16_t rank = some_peer();
+    const std::uint8_t change = input_.u8();
+    const std::uint64_t op_seq = (change & 1) != 0 ? input_.small_or_any() | 1 : op_near();
+    wire::TileHeader header = header_of(spec_of(op_seq));
+    header.echo = (change & 2) != 0 ? input_.u32() : last_pull_;
+    header.asks = (change & 4) != 0;
+    if ((change & 8) != 0) {
+      header = {.op_seq = op_seq, .echo = header.echo, .not_entered = true};
+      header.datatype = DataType{};
+      header.redop = RedOp{};
+      header.collective = Collective{};
+      header.root = 0;
+    }
+    if ((change & 0x70) == 0x70) header.total_count = input_.small_or_any() & 0xffff'ffff'ffff;
+    std::array<std::byte, 128> out{};
+    deliver({out.data(), encode_tile_call(out, common(rank), header)});
+  }
+
+  void pull(std::uint16_t rank, const wire::TilePullHeader& header) {
+    std::array<std::byte, 256> out{};
+    deliver({out.data(), encode_tile_pull(out, common(rank), header)});
+  }
+  /// Fields near what the op allows, or any.
+  wire::TilePullHeader some_pull(std::uint32_t chunks, bool any) {
+    wire::TilePullHeader header;
+    const std::uint8_t change = input_.u8();
+    header.op_seq = any && (change & 1) != 0 ? input_.small_or_any() | 1 : op_near();
+    header.first = std::min<std::uint32_t>(input_.u8(), chunks);
+    header.grant = std::min<std::uint32_t>(header.first + input_.u8(), chunks);
+    if (any && (change & 2) != 0) header.first = input_.u32();
+    if (any && (change & 4) != 0) header.grant = header.first + input_.u8();
+    header.asks = (change & 8) != 0;
+    header.echo = (change & 16) != 0 ? last_call_ : 0;
+    const std::uint32_t granted = header.grant - header.first;
+    if ((change & 0x60) != 0x60 || granted == 0 || granted > wire::kTileGrantMax) return header;
+    header.repair = true;
+    for (std::uint32_t i = 0; i < granted; ++i) {
+      if ((change & 0x80) != 0 || i % 3 == 0) header.wanted[i / 64] |= std::uint64_t{1} << i % 64;
+    }
+    return header;
+  }
+  void owners_pull(bool any) {
+    const std::uint16_t rank = some_peer();
+    const std::uint64_t op_seq = op_near();
+    const std::uint32_t chunks = chunks_of(op_seq, rank);
+    wire::TilePullHeader header = some_pull(chunks, any);
+    if (!any) header.op_seq = op_seq;
+    if (!any && !reduces(spec_of(op_seq).collective)) header.first = header.grant = 0;
+    if (header.first == header.grant) header.repair = false, header.wanted = {};
+    header.done = any && input_.pick(4) == 0 ? input_.u32() : input_.u8() % (chunks + 1);
+    if (input_.pick(4) == 0) header.over = static_cast<std::uint16_t>(input_.small_or_any());
+    pull(rank, header);
+  }
+  void pullers_pull(bool any) {
+    const std::uint64_t op_seq = op_near();
+    wire::TilePullHeader header = some_pull(chunks_of(op_seq, config_.rank), any);
+    if (!any) header.op_seq = op_seq;
+    header.results = true;
+    pull(some_peer(), header);
+  }
+  void all() {
+    wire::TilePullHeader header{.results = true, .all = true};
+    header.op_seq = input_.pick(8) == 7 ? input_.small_or_any() | 1 : op_near();
+    header.asks = input_.pick(2) != 0;
+    const std::uint16_t rank = some_peer();
+    pull(rank, header);
+  }
+
+  void raw() {
+    const auto bytes = input_.bytes(wire::kHeaderBytes + input_.pick(64));
+    std::array<std::byte, wire::kHeaderBytes + 64> packet{};
+    if (last_.size() > packet.size() || last_.size() < wire::kHeaderBytes) return;
+    std::ranges::copy(last_, packet.begin());
+    // Some bytes of the last packet differ, but not whose it is.
+    for (std::size_t i = 8; i < 46 && i < bytes.size(); ++i) packet[i] ^= bytes[i] & bytes[i - 1];
+    repair_packet({packet.data(), last_.size()});
+    // A piece of which the op or the chunk was changed has bytes of another one.
+    contents_known_ = false;
+    const std::vector<std::byte> changed(packet.begin(),
+                                         packet.begin() + static_cast<long>(last_.size()));
+    deliver(changed);
+  }
+  void again() {
+    const std::vector<std::byte> packet = last_;
+    if (!packet.empty()) deliver(packet);
+  }
+
+  void poll(bool idle, std::size_t room) {
+    auto out = std::make_unique<collective::Outbox>();
+    for (auto& box : out->boxes) box.room = std::min(room, collective::OutboxSide::kCapacity);
+    shard_->flush(now_);
+    static_cast<void>(shard_->poll(now_, idle, *out));
+    for (auto& box : out->boxes) {
+      FUZZ_CHECK(box.count <= box.room);
+      for (std::size_t i = 0; i < box.count; ++i) sent(box.frames[i]);
+    }
+    release_held(16);
+    FUZZ_CHECK(shard_->deadline(now_) >= 0);
+    take_events();
+  }
+
+  void take_events() {
+    collective::Event event;
+    while (shard_->pop_event(event)) {
+      FUZZ_CHECK(!closed_);
+      if (event.type == collective::EventType::kOpDone) ended(event.op_seq);
+      // Nothing refers to client memory once an abort was told.
+      const bool closes = event.type == collective::EventType::kClosed;
+      // The backend can do whatever it is given.
+      FUZZ_CHECK(shard_->reason().code != AbortCode::kReduceFailed);
+      if (event.type == collective::EventType::kAborted || closes) {
+        for (auto& [op_seq, posted] : posted_) posted.memory.clear();
+        over_ = true;
+      }
+      closed_ |= closes;
+    }
+  }
+
+  void ended(std::uint64_t op_seq) {
+    const auto found = posted_.find(op_seq);
+    FUZZ_CHECK(found != posted_.end() && found->second.active);
+    Posted& posted = found->second;
+    posted.active = false;
+    const collective::OpSpec spec = spec_of(op_seq);
+    if (contents_known_ && !posted.memory.empty() && is_by_tiles(spec)) check_results(spec, posted);
+    posted.memory.clear();
+  }
+  bool is_by_tiles(const collective::OpSpec& spec) const {
+    return collective::plan_op(config_.shape_group(), config_.lane, config_.lanes,
+                               config_.payload_bytes,
+                               {spec.collective, spec.datatype, spec.root, spec.count, spec.redop})
+               .shape == collective::Shape::kTiles;
+  }
+  /// Of the tiles of this lane: all that this rank gets.
+  void check_results(const collective::OpSpec& spec, const Posted& posted) const {
+    const TileCut cut = cut_of(config_, spec);
+    const GroupProcesses processes = config_.processes();
+    const std::size_t width = element_bytes(spec.datatype);
+    for (std::uint16_t owner = 0; owner < config_.nranks; ++owner) {
+      if (spec.collective == Collective::kReduceScatter && owner != config_.rank) continue;
+      for (std::uint32_t index = 0; index < cut.tiles(owner, config_.lane); ++index) {
+        const TileCut::Tile tile = cut.tile(owner, config_.lane, index);
+        const bool gathers = spec.collective == Collective::kAllGather;
+        const std::uint64_t first = tile.first + (gathers ? tile.process_block * spec.count : 0);
+        for (std::uint16_t member = 0; member < config_.member_count; ++member) {
+          if (spec.collective == Collective::kReduceScatter &&
+              member != processes.member_of(tile.process_block)) {
+            continue;
+          }
+          for (std::uint32_t i = 0; i < tile.count; ++i) {
+            std::array<std::byte, 4> wanted{};
+            store(wanted.data(), spec.datatype, element(spec, tile, i, true, 0));
+            FUZZ_CHECK(std::memcmp(posted.outputs[member] + (first + i) * width, wanted.data(),
+                                   width) == 0);
+          }
+        }
+      }
+    }
+  }
+
+  void sent(rte_mbuf* frame) {
+    wire::FrameView view;
+    const std::span<const std::byte> bytes(rte_pktmbuf_mtod(frame, const std::byte*),
+                                           rte_pktmbuf_data_len(frame));
+    FUZZ_CHECK(wire::parse_frame(bytes, view) == wire::Drop::kNone);
+    FUZZ_CHECK(wire::decode(view.payload, decoded_) == wire::Drop::kNone);
+    const wire::CommonHeader& header = decoded_.common;
+    FUZZ_CHECK(header.from_rank == config_.rank);
+    const auto to = static_cast<std::uint16_t>(header.token - kTokenTo);
+    FUZZ_CHECK(to < config_.nranks && to != config_.rank);
+    FUZZ_CHECK(numbers_sent_[to].insert(header.packet_number).second);
+    if (header.type == PacketType::kTilePull) {
+      pulls_[to][decoded_.tile_pull.results ? 1 : 0] = decoded_.tile_pull;
+      last_pull_ = static_cast<std::uint32_t>(header.packet_number);
+    } else if (header.type == PacketType::kTileCall) {
+      last_call_ = static_cast<std::uint32_t>(header.packet_number);
+    } else if (header.type == PacketType::kTilePiece) {
+      check_piece(to, decoded_.tile);
+    }
+    held_.push_back(frame);  // as a driver does, for a while
+  }
+  void check_piece(std::uint16_t to, const wire::TileHeader& piece) {
+    const auto found = posted_.find(piece.op_seq);
+    FUZZ_CHECK(found != posted_.end() && found->second.active && !over_);
+    FUZZ_CHECK(wire::payload_crc_ok(decoded_));
+    const std::uint16_t owner = piece.result ? config_.rank : to;
+    const std::vector<std::byte> right =
+        bytes_of(spec_of(piece.op_seq), piece.chunk, piece.result, owner, config_.rank);
+    FUZZ_CHECK(!right.empty() && right.size() == decoded_.payload.size());
+    FUZZ_CHECK(!contents_known_ || std::ranges::equal(right, decoded_.payload));
+  }
+  void release_held(std::size_t keep) {
+    for (; held_.size() > keep; held_.pop_front()) rte_pktmbuf_free(held_.front());
+  }
+
+  Input& input_;
+  collective::ShardConfig config_;
+  std::uint64_t first_kind_;                ///< which collective op 0 would be
+  std::map<std::uint64_t, Posted> posted_;  // outlives the shard
+  std::unique_ptr<collective::Shard> shard_;
+  wire::Packet decoded_;
+  std::deque<rte_mbuf*> held_;
+  std::vector<std::byte> last_;
+  TimeNs now_ = 1'000'000'000;
+  std::uint64_t number_ = 0;
+  std::uint32_t last_pull_ = 0;
+  std::uint32_t last_call_ = 0;
+  /// The last that went to a rank, of parts and of results.
+  std::map<std::uint16_t, std::array<wire::TilePullHeader, 2>> pulls_;
+  std::map<std::uint16_t, std::set<std::uint64_t>> numbers_sent_;
+  bool contents_known_ = true;
+  bool over_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  start_eal();
+  constexpr std::uint16_t kRoom = RTE_PKTMBUF_HEADROOM + 2048;
+  large_pool = rte_pktmbuf_pool_create("fuzz_large", 1023, 0, 0, kRoom, SOCKET_ID_ANY);
+  small_pool = rte_pktmbuf_pool_create("fuzz_small", 7, 0, 0, kRoom, SOCKET_ID_ANY);
+  control_pool = rte_pktmbuf_pool_create("fuzz_control", 127, 0, 0, kRoom, SOCKET_ID_ANY);
+  FUZZ_CHECK(large_pool != nullptr && small_pool != nullptr && control_pool != nullptr);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Input input(std::as_bytes(std::span(data, size)));
+  Run run(input);
+  for (int actions = 0; actions < 1000 && !input.empty(); ++actions) run.act();
+  run.finish();
+  return 0;
+}
