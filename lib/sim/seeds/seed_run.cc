@@ -266,6 +266,9 @@ void SeedRun::check_pools() {
                                [](const Fault& f) { return f.kind == FaultKind::kDrought; });
   // Drivers give back what they hold.
   world_.run_for(100 * kMs);
+  if (world_.late_pieces() != 0) {
+    job.fail(fmt::format("{} pieces were made of ops that had ended", world_.late_pieces()));
+  }
   if (world_.frames_changed() != 0) {
     job.fail(
         fmt::format("{} frames were changed while a driver held them", world_.frames_changed()));

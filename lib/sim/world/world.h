@@ -223,6 +223,9 @@ class World {
   [[nodiscard]] std::uint64_t receive_overruns() const { return receive_overruns_; }
   /// Frames whose bytes changed while a driver held them.
   [[nodiscard]] std::uint64_t frames_changed() const { return frames_changed_; }
+  /// Pieces of ops by tiles that were made after the op had ended at their rank: from memory that
+  /// is its client's again.
+  [[nodiscard]] std::uint64_t late_pieces() const { return late_pieces_; }
   [[nodiscard]] std::uint64_t double_frees() const;
   /// Times that a pool had nothing left though nothing was taken away: rule 3 is broken.
   [[nodiscard]] std::uint64_t pool_failures() const;
@@ -301,6 +304,8 @@ class World {
   void refill(Host& host);
   /// @param rail  by which the lane sends it
   void transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail);
+  /// Whether it was made while its op was under way.
+  void look_at_piece(std::span<const std::byte> bytes);
   /// @param from, to  ports
   void put_on_wire(Host& host, HostId from, HostId to, std::span<const std::byte> frame,
                    std::uint32_t wire_bytes);
@@ -367,6 +372,7 @@ class World {
   std::uint64_t unknown_packets_ = 0;
   std::uint64_t receive_overruns_ = 0;
   std::uint64_t frames_changed_ = 0;
+  std::uint64_t late_pieces_ = 0;
 };
 
 }  // namespace gradwire::sim

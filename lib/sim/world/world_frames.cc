@@ -92,6 +92,20 @@ void World::refill(Host& host) {
   }
 }
 
+void World::look_at_piece(std::span<const std::byte> bytes) {
+  wire::Packet packet;
+  if (wire::decode(bytes, packet) != wire::Drop::kNone) return;
+  for (const Group& group : groups_) {
+    const std::uint16_t rank = packet.common.from_rank;
+    if (wire::group_tag(group.options.key) != packet.common.group_tag) continue;
+    if (rank >= group.ranks.size()) continue;
+    const auto& lanes_done = group.ranks[rank].lanes_done;
+    const std::uint64_t op_seq = packet.tile.op_seq;
+    if (op_seq >= lanes_done.size() || lanes_done[op_seq] != group.options.lanes) continue;
+    ++late_pieces_;
+  }
+}
+
 void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
   const std::span<std::byte> frame(rte_pktmbuf_mtod(mbuf, std::byte*), mbuf->data_len);
   require(rail_of(frame.data() + 6) == rail, "a frame goes by the port that its addresses name");
@@ -116,6 +130,7 @@ void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
     const auto payload = static_cast<std::uint32_t>(frame.size() - headers - wire::kHeaderBytes);
     wire_bytes += payload * (options_.payload_scale - 1);
   }
+  if (type == wire::PacketType::kTilePiece) look_at_piece(frame.subspan(headers));
   if (trace_.prints()) {
     trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
   }
