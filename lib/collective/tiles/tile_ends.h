@@ -24,6 +24,7 @@ struct TileIn {
   ChunkSet have;              ///< bit i: chunk first + i has come
   ChunkSet asked;             ///< bit i: it is on its way
   ChunkSet again;             ///< bit i: the next pull says that it is to be sent again
+  ChunkSet repaired;          ///< bit i: it was pulled again since pulled_again_at
   std::uint32_t echo = 0;     ///< low half of the number of the call that the next word answers
   bool word_wanted = false;   ///< a tile pull is to go there
   bool asks = false;          ///< it wants an answer at once
@@ -56,6 +57,7 @@ struct TileIn {
     have.shift(whole);
     asked.shift(whole);
     again.shift(whole);
+    repaired.shift(whole);
     next = std::max(next, first);
   }
   /// Whether the place is used anew: where it waits in a list stays true.

@@ -116,25 +116,33 @@ bool TilePulls::came(const TileOp& op, std::uint16_t rank, TileWay way, std::uin
   in.settle();
   skip_lacking(op, rank, way);
   if (chunk < in.first || chunk - in.first < kOvertaken || in.on_way == 0) return false;
-  if (now - in.pulled_again_at < std::max(links_.rtt(rank), config_.sender.granularity_ns)) {
-    return false;
-  }
+  // Each chunk once in a round trip: others that are lost need not wait for that.
+  const TimeNs round_trip = std::max(links_.rtt(rank), config_.sender.granularity_ns);
+  const bool anew = now - in.pulled_again_at >= round_trip;
   ChunkSet lost = in.asked.below(chunk - in.first - kOvertaken + 1);
   lost -= in.again;
+  if (!anew) lost -= in.repaired;
   if (lost.empty()) return false;
+  if (anew) begin_repairs(in, now);
   pull_lost(in, lost, now);
   return true;
 }
 
 void TilePulls::pull_again(TileIn& in, bool all, TimeNs now) noexcept {
+  begin_repairs(in, now);
   pull_lost(in, all ? in.asked : in.asked.below(in.asked.lowest() + 1), now);
+}
+
+void TilePulls::begin_repairs(TileIn& in, TimeNs now) noexcept {
+  in.pulled_again_at = now;
+  in.repaired.clear();
 }
 
 void TilePulls::pull_lost(TileIn& in, const ChunkSet& lost, TimeNs now) noexcept {
   const std::uint32_t count = lost.size();
   in.again |= lost;
+  in.repaired |= lost;
   in.timed = false;  // Nobody knows which pull brings it.
-  in.pulled_again_at = now;
   counters_.tile_pieces_pulled_again += count;
   window_.lost(now, count);
 }
@@ -146,6 +154,7 @@ void TilePulls::give_back(TileIn& in) noexcept {
     in.on_way = 0;
     in.asked.clear();
     in.again.clear();
+    in.repaired.clear();
     in.timed = false;
     in.next = in.first;
   }

@@ -84,6 +84,7 @@ class TilePulls {
              TimeNs now) noexcept;
   /// Numbers that the last tile of a segment lacks count as chunks that have come.
   void skip_lacking(const TileOp& op, std::uint16_t rank, TileWay way) noexcept;
+  void begin_repairs(TileIn& in, TimeNs now) noexcept;
   void pull_lost(TileIn& in, const ChunkSet& lost, TimeNs now) noexcept;
 
   const ShardConfig& config_;

@@ -96,3 +96,20 @@ TEST_CASE("ranks that call other counts by tiles hear of it by name") {
     }
   }
 }
+
+TEST_CASE("lost pieces of a large op are pulled again without a probe timeout for each") {
+  RingOptions options = with_tiles(2);
+  options.shard.tile_bytes = collective::kTileBytes;
+  options.shard.tile_scratch_bytes = 1u << 20;
+  options.shard.window_packets = options.shard.transit_packets = 64;
+  options.payload_bytes = 1024;
+  options.pool_mbufs = 4096;
+  options.loss = 0.01;
+  Sums sums(options);
+  sums.add(1'000'000);
+  sums.run();
+  const std::uint64_t again =
+      sums.ring.counter(&collective::ShardCounters::tile_pieces_pulled_again);
+  CHECK(again > 40);
+  CHECK(sums.ring.counter(&collective::ShardCounters::tile_asks) < again / 4);
+}
