@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sim/reference/format_reference.h"
 #include "sim/reference/ring_reference.h"
 
 namespace gradwire::sim {
@@ -82,6 +83,7 @@ std::vector<std::byte> collective_results(const CollectiveCall& call,
   const std::uint64_t block = call.count * call.width;
   std::vector<std::byte> results;
   if (block == 0) return results;
+  if (call.wire != WireFormat::kSame && call.nranks > 1) return format_results(call, inputs);
   switch (call.collective) {
     case Collective::kAllReduce:
       results.resize(block);

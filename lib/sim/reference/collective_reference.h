@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "base/wire_format.h"
 
 namespace gradwire::sim {
 
@@ -25,6 +26,7 @@ struct CollectiveCall {
   std::uint32_t members = 1;
   std::span<const std::uint16_t> ranks{};  ///< [processes] of each; empty: process / members
   std::span<const double> factors{};       ///< [processes] of a premul-sum
+  WireFormat wire = WireFormat::kSame;     ///< how elements travel, if there are several ranks
 
   [[nodiscard]] std::uint32_t processes() const noexcept {
     return ranks.empty() ? nranks * members : static_cast<std::uint32_t>(ranks.size());
