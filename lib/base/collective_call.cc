@@ -19,6 +19,7 @@ CallText text_of(const CollectiveCall& call) noexcept {
   if (reduces(call.collective)) add(" {}", name_of(call.redop));
   if (call.collective != Collective::kBarrier) {
     add(" of {} {}", call.count, name_of(call.datatype));
+    if (call.wire != WireFormat::kSame) add(" as {}", name_of(call.wire));
   }
   if (has_root(call.collective) || has_partner(call.collective)) {
     const bool goes_there = call.collective == Collective::kReduce ||

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/types.h"
+#include "base/wire_format.h"
 
 namespace gradwire {
 
@@ -30,6 +31,7 @@ struct CollectiveCall {
   std::uint64_t count = 0;
   std::uint32_t root = 0;  ///< process of a collective that has one; of a send or recv the other
   std::uint32_t tag = 0;
+  WireFormat wire = WireFormat::kSame;  ///< how elements travel
   friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
 };
 
@@ -118,8 +120,9 @@ inline constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
                                        : output - input == extent.in_place_at;
 }
 
-/// "all-reduce sum of 1000 fp32 with tag 7", "broadcast of 8 uint8 from process 3 with tag 0": what
-/// the error of a mismatch says of both sides.
+/// "all-reduce sum of 1000 fp32 with tag 7", "broadcast of 8 uint8 from process 3 with tag 0",
+/// "reduce-scatter avg of 256 fp32 as int8 with tag 0": what the error of a mismatch says of both
+/// sides.
 struct CallText {
   char text[96] = {};
 };

@@ -31,23 +31,24 @@ enum class PlantedBug : std::uint8_t {
   kPulledOnce,                      ///< chunks that do not come are not pulled again
   kPieceOfOtherTransfer,            ///< a piece of an earlier transfer is taken for one of this
   kToldOutOfOrder,  ///< a rank without members posts an op before one of which it may hear yet
-  kTwoStepInOwnersOrder,  ///< a two-step op is folded as a reduce-scatter, not as the ring does
-  kGatheredInOwnOrder,    ///< a gathered op is folded as its slots lie, from this rank's own on
-  kMessageGoesInPart,     ///< a gathered op's message goes when those before it have come in part
-  kMessageSkipsStep,      ///< the same when one before it has not come, but the next one has
-  kNumbersAnewAfterMove,  ///< a link that takes another path counts its packets from 1 again
-  kAnswersFromOnePort,    ///< whoever is asked again keeps the source port of its answers
-  kKeepsSourcePort,       ///< a link of the ring stays with its port though another one answers
-  kCallsNotCompared,      ///< ops of no elements end alike, whatever others called
-  kTokenNotChecked,       ///< a packet is its group's by the tag alone, which two groups may share
-  kLateRankKeepsWindow,   ///< what is pulled from a rank that has not entered an op stays pulled
-  kTilesStartInAnyOrder,  ///< tiles of an op start though an older one waits for a place
-  kTilePostNotTold,       ///< who was asked before it had entered does not say that it has
-  kResultFreedEarly,      ///< an owner's op ends when the first rank has its results
-  kTileDoneToldOnce,      ///< an owner says once what is done, and if that is lost, never again
-  kTileNotEnteredAgain,   ///< a late "not entered" is believed of an op that has entered
-  kTileLatePart,          ///< a part is made though its tile is folded: from the output
-  kTileFoldedInOwnOrder,  ///< an all-reduce by tiles is folded from the owner on
+  kTwoStepInOwnersOrder,   ///< a two-step op is folded as a reduce-scatter, not as the ring does
+  kGatheredInOwnOrder,     ///< a gathered op is folded as its slots lie, from this rank's own on
+  kMessageGoesInPart,      ///< a gathered op's message goes when those before it have come in part
+  kMessageSkipsStep,       ///< the same when one before it has not come, but the next one has
+  kNumbersAnewAfterMove,   ///< a link that takes another path counts its packets from 1 again
+  kAnswersFromOnePort,     ///< whoever is asked again keeps the source port of its answers
+  kKeepsSourcePort,        ///< a link of the ring stays with its port though another one answers
+  kCallsNotCompared,       ///< ops of no elements end alike, whatever others called
+  kTokenNotChecked,        ///< a packet is its group's by the tag alone, which two groups may share
+  kLateRankKeepsWindow,    ///< what is pulled from a rank that has not entered an op stays pulled
+  kTilesStartInAnyOrder,   ///< tiles of an op start though an older one waits for a place
+  kTilePostNotTold,        ///< who was asked before it had entered does not say that it has
+  kResultFreedEarly,       ///< an owner's op ends when the first rank has its results
+  kResultPlaceFreedEarly,  ///< an encoded result is forgotten when the first rank has it
+  kTileDoneToldOnce,       ///< an owner says once what is done, and if that is lost, never again
+  kTileNotEnteredAgain,    ///< a late "not entered" is believed of an op that has entered
+  kTileLatePart,           ///< a part is made though its tile is folded: from the output
+  kTileFoldedInOwnOrder,   ///< an all-reduce by tiles is folded from the owner on
   // Of the command lane (test/sim/command_sim.cc).
   kEndsAllAtOnce,       ///< all of a group's unfinished calls are answered in the round of its end
   kReadsEveryClient,    ///< each client has its turn in each round, however many there are

@@ -36,6 +36,16 @@ OpSpec as_moved(const OpSpec& called) noexcept {
   return spec;
 }
 
+/// Whether it has no format, or one that the op and the group can have.
+bool can_travel(const ShardConfig& config, const OpSpec& spec) noexcept {
+  if (spec.wire == WireFormat::kSame) return true;
+  if (!fits(spec.wire, spec.collective, spec.redop, spec.datatype)) return false;
+  if (spec.count == 0) return true;
+  if (!config.tiles) return false;
+  const TileRefusal refusal = cut_of(config, spec).refusal();
+  return refusal == TileRefusal::kNone || refusal == TileRefusal::kTooManyChunks;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
@@ -89,7 +99,9 @@ PostResult Shard::post(const OpSpec& called, TimeNs now) noexcept {
 PostResult Shard::post_told(const OpSpec& told, TimeNs now) noexcept { return open(told, now); }
 
 PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
-  const OpSpec spec = as_moved(called);
+  OpSpec spec = as_moved(called);
+  // Between the processes of one rank nothing travels.
+  if (config_.nranks == 1) spec.wire = WireFormat::kSame;
   if (!group_.formed() || spec.op_seq != ops_.posted() + 1 || !fits(spec.redop, spec.datatype)) {
     return PostResult::kRefused;
   }
@@ -99,9 +111,10 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
   }
   const auto whole = whole_count({.collective = spec.collective, .count = spec.count}, processes);
   if (!whole || *whole > kMostElements) return PostResult::kTooLarge;
+  if (!can_travel(config_, spec)) return PostResult::kUnsupported;
   const OpPlan plan =
       plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
-              {spec.collective, spec.datatype, spec.root, spec.count, spec.redop});
+              {spec.collective, spec.datatype, spec.root, spec.count, spec.redop, spec.wire});
   if (!ring_ && plan.shape != Shape::kTwoStep) return PostResult::kUnsupported;
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;

@@ -237,7 +237,8 @@ struct Call {
   Big32 tag;
   std::uint8_t collective_and_datatype;  ///< as in DataFields
   std::uint8_t redop;
-  std::array<std::uint8_t, 2> reserved;
+  std::uint8_t format;
+  std::uint8_t reserved;
 };
 static_assert(sizeof(Call) == 32 && alignof(Call) == 1);
 static_assert(offsetof(Call, root) == 22 && offsetof(Call, tag) == 24);

@@ -195,6 +195,7 @@ struct SaidCall {
   RedOp redop = RedOp::kSum;
   Collective collective = Collective::kAllReduce;
   std::uint16_t root = kNoRoot;
+  WireFormat format = WireFormat::kSame;
   friend bool operator==(const SaidCall&, const SaidCall&) = default;
 };
 /// The digest of all calls up to that of `said`: of `before`, that of the op before it (0 if there

@@ -68,8 +68,9 @@ bool read_call(const layout::Call& call, std::uint64_t posted, SaidCall& said) n
   said.count = call.count.get();
   said.tag = call.tag.get();
   said.redop = static_cast<RedOp>(call.redop);
+  said.format = static_cast<WireFormat>(call.format);
   return said.op_seq <= posted && is_valid(said.redop) && read_kinds(call, said) &&
-         all_zero(call.reserved);
+         fits(said.format, said.collective, said.redop, said.datatype) && call.reserved == 0;
 }
 
 Drop read_ping(const layout::Header& header, Packet& out) noexcept {

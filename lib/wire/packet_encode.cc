@@ -226,6 +226,7 @@ void write_call(const SaidCall& said, layout::Call& call) noexcept {
   call.tag.set(said.tag);
   call.collective_and_datatype = kinds_on_wire(said);
   call.redop = static_cast<std::uint8_t>(said.redop);
+  call.format = static_cast<std::uint8_t>(said.format);
 }
 
 }  // namespace

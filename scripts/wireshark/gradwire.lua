@@ -106,6 +106,7 @@ local f = {
   called_tag = ProtoField.uint32("gradwire.called.tag", "Its tag"),
   called_kinds = ProtoField.uint8("gradwire.called.kinds", "Its collective and datatype", base.HEX),
   called_redop = ProtoField.uint8("gradwire.called.redop", "Its redop", base.DEC, REDOPS),
+  called_format = ProtoField.uint8("gradwire.called.format", "Its format", base.DEC, FORMATS),
   asked = ProtoField.uint64("gradwire.asked_op_seq", "Asks what was called as op"),
   first = ProtoField.uint64("gradwire.range.first", "First"),
   last = ProtoField.uint64("gradwire.range.last", "Last"),
@@ -363,6 +364,7 @@ local function ack_fields(buffer, tree)
   tree:add(f.called_tag, buffer(p + 24, 4))
   tree:add(f.called_kinds, buffer(p + 28, 1))
   tree:add(f.called_redop, buffer(p + 29, 1))
+  tree:add(f.called_format, buffer(p + 30, 1))
   local ranges = buffer(40, 1):uint()
   local info = "nothing"
   for i = 0, ranges - 1 do

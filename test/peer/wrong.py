@@ -212,7 +212,7 @@ def acknowledgement(packet, posted, sent):
     put(said, places["called_seq"], posted)
     for what, place, values in (("collective and datatype", (92, 1), (0x08, 0x10, 0x60, 0xF0)),
                                 ("redop", (93, 1), (9, 255)), ("root", (86, 2), (1, 65535)),
-                                ("its zeros", (94, 2), (1, 0x8000))):
+                                ("format", (94, 1), (3, 255)), ("its zero", (95, 1), (1, 0x80))):
         for value in values:
             yield f"called: {what} {value:#x}", changed(said, place, value), "malformed"
 

@@ -61,6 +61,7 @@ constexpr std::array kBugs = {
     Named{"tiles-start-in-any-order", PlantedBug::kTilesStartInAnyOrder},
     Named{"tile-post-not-told", PlantedBug::kTilePostNotTold},
     Named{"result-freed-early", PlantedBug::kResultFreedEarly},
+    Named{"result-place-freed-early", PlantedBug::kResultPlaceFreedEarly},
     Named{"tile-done-told-once", PlantedBug::kTileDoneToldOnce},
     Named{"tile-not-entered-again", PlantedBug::kTileNotEnteredAgain},
     Named{"tile-late-part", PlantedBug::kTileLatePart},

@@ -19,7 +19,7 @@ void ToldOps::post(TimeNs now) noexcept {
     spec.count = early.call.count;
     spec.tag = early.call.tag;
     spec.datatype = early.call.datatype();
-    spec.redop = early.call.redop;
+    spec.redop = early.call.redop();
     told_by_[early.op_seq % OpTable::kDescriptorsKept] = told->rank;
     const std::uint16_t rank = told->rank;
     const PostResult posted = services_.post_told(spec, now);

@@ -12,6 +12,7 @@
 
 #include "base/collective_call.h"
 #include "base/types.h"
+#include "base/wire_format.h"
 #include "collective/ops/op_spec.h"
 #include "wire/packet.h"
 
@@ -24,12 +25,14 @@ struct OpCall {
   std::uint32_t tag = 0;
   std::uint16_t root = wire::kNoRoot;
   std::uint8_t kinds = 0;  ///< collective and datatype, 4 bits each
-  RedOp redop = RedOp::kSum;
+  std::uint8_t how = 0;    ///< redop and format, 4 bits each
 
   [[nodiscard]] Collective collective() const noexcept {
     return static_cast<Collective>(kinds >> 4);
   }
   [[nodiscard]] DataType datatype() const noexcept { return static_cast<DataType>(kinds & 0xf); }
+  [[nodiscard]] RedOp redop() const noexcept { return static_cast<RedOp>(how & 0xf); }
+  [[nodiscard]] WireFormat wire() const noexcept { return static_cast<WireFormat>(how >> 4); }
   friend bool operator==(const OpCall& a, const OpCall& b) noexcept {
     using Words = std::array<std::uint64_t, 2>;
     const auto x = std::bit_cast<Words>(a);
@@ -37,18 +40,22 @@ struct OpCall {
     return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
   }
 };
-static_assert(sizeof(OpCall) == 16);
+static_assert(sizeof(OpCall) == 16 && kRedOps.size() <= 16 && kWireFormats.size() <= 16);
 [[nodiscard]] constexpr std::uint8_t kinds_of(Collective collective, DataType datatype) noexcept {
   return static_cast<std::uint8_t>(static_cast<unsigned>(collective) << 4 |
                                    static_cast<unsigned>(datatype));
 }
+[[nodiscard]] constexpr std::uint8_t how_of(RedOp redop,
+                                            WireFormat wire = WireFormat::kSame) noexcept {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(wire) << 4 | static_cast<unsigned>(redop));
+}
 [[nodiscard]] inline CallText text_of(const OpCall& call) noexcept {
-  return gradwire::text_of({call.collective(), call.datatype(), call.redop, call.count,
-                            call.root == wire::kNoRoot ? 0u : call.root, call.tag});
+  return gradwire::text_of({call.collective(), call.datatype(), call.redop(), call.count,
+                            call.root == wire::kNoRoot ? 0u : call.root, call.tag, call.wire()});
 }
 [[nodiscard]] inline OpCall call_of(const wire::DataHeader& header) noexcept {
   return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
-          header.redop};
+          how_of(header.redop)};
 }
 
 /// What the packets of an op say of it: all but their own places.
@@ -58,7 +65,7 @@ static_assert(sizeof(OpCall) == 16);
   header.total_count = call.count;
   header.tag = call.tag;
   header.datatype = call.datatype();
-  header.redop = call.redop;
+  header.redop = call.redop();
   header.collective = call.collective();
   header.root = call.root;
   return header;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "base/wire_format.h"
 
 namespace gradwire::collective {
 
@@ -23,7 +24,10 @@ struct OpSpec {
   std::uint32_t tag = 0;
   Collective collective = Collective::kAllReduce;
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;        ///< of a collective that reduces
+  RedOp redop = RedOp::kSum;  ///< of a collective that reduces
+  /// How elements travel. Any other than `same` makes the op one by tiles, if it fits: see
+  /// base/wire_format.h. Between one rank's processes nothing travels.
+  WireFormat wire = WireFormat::kSame;
   std::uint32_t root = kNoRoot;     ///< a process, of a collective that has a root
   std::uint32_t element_bytes = 0;  ///< of kBytes, else 0
   /// [member_count of the group], and how many elements each has. They stay valid until the op's

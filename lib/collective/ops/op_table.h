@@ -23,7 +23,7 @@ namespace gradwire::collective {
 
 [[nodiscard]] inline OpCall call_of(const OpSpec& spec) noexcept {
   return {spec.count, spec.tag, static_cast<std::uint16_t>(spec.root),
-          kinds_of(spec.collective, spec.datatype), spec.redop};
+          kinds_of(spec.collective, spec.datatype), how_of(spec.redop, spec.wire)};
 }
 
 struct OpDescriptor {
@@ -40,9 +40,10 @@ struct OpDescriptor {
           .count = call.count,
           .tag = call.tag,
           .datatype = call.datatype(),
-          .redop = call.redop,
+          .redop = call.redop(),
           .collective = call.collective(),
-          .root = call.root};
+          .root = call.root,
+          .format = call.wire()};
 }
 
 struct Op {

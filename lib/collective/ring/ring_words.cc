@@ -88,7 +88,8 @@ void RingWords::compare(TimeNs now) noexcept {
   Link& to = next();
   if (const wire::SaidCall* said = calls_.mismatch()) {
     const OpCall theirs = {said->count, said->tag, said->root,
-                           kinds_of(said->collective, said->datatype), said->redop};
+                           kinds_of(said->collective, said->datatype),
+                           how_of(said->redop, said->format)};
     const OpCall* ours = ops_.call(said->op_seq);
     if (said->op_seq == calls_.first() && ours != nullptr) {
       return services_.abort(mismatch_of(config_, said->op_seq, {to.end.rank(), theirs},

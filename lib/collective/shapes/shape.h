@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/types.h"
+#include "base/wire_format.h"
 #include "collective/ops/op_spec.h"
 #include "collective/shapes/place.h"
 #include "collective/shapes/shape_direct.h"
@@ -40,6 +41,7 @@ struct ShapeCall {
   std::uint32_t root = kNoRoot;
   std::uint64_t count = 0;  ///< as in OpSpec
   RedOp redop = RedOp::kSum;
+  WireFormat wire = WireFormat::kSame;
 };
 
 /// Whether its packets go between any two ranks, and not by the ring's links.
@@ -56,7 +58,9 @@ struct ShapeCall {
 [[nodiscard]] inline Shape shape_for(const ShapeGroup& group, std::uint64_t bytes,
                                      const ShapeCall& call = {}) noexcept {
   if (local::fits(group)) return Shape::kLocal;
-  const auto& [collective, datatype, root, count, redop] = call;
+  const auto& [collective, datatype, root, count, redop, wire] = call;
+  // No other shape has formats. Whether the op and the group can have one Shard::post() asks.
+  if (wire != WireFormat::kSame && count != 0) return Shape::kTiles;
   // The ring folds a rank's product before it rounds it. In 16 bits a part that travels is rounded.
   const bool travels = redop != RedOp::kPremulSum || !reduce::has_wide_form(datatype);
   if (travels && gathered::fits(group, collective, datatype, count)) return Shape::kGathered;

@@ -17,7 +17,11 @@ namespace gradwire::collective {
 
 [[nodiscard]] inline TileCut cut_of(const ShardConfig& config, const OpSpec& spec) noexcept {
   return {config.tile_group(),
-          {.collective = spec.collective, .datatype = spec.datatype, .count = spec.count}};
+          {.collective = spec.collective,
+           .datatype = spec.datatype,
+           .format = spec.wire,
+           .count = spec.count,
+           .root = spec.root}};
 }
 
 /// @param at  element of the tile. Of what the collective does not have at this rank (the input of
@@ -41,6 +45,9 @@ namespace gradwire::collective {
     memory.outputs += processes.member_of(tile.process_block);
     memory.output_count = 1;
     memory.first_input = in_blocks;
+  } else if (spec.collective == Collective::kReduce) {
+    memory.outputs += processes.member_of(spec.root);
+    memory.output_count = 1;
   }
   return memory;
 }

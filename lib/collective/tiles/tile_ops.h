@@ -28,13 +28,15 @@ struct TileOp {
   TileCut cut;
   bool sums = false;     ///< owners fold parts
   bool travels = false;  ///< their results go to all
+  bool encodes = false;  ///< these have a format, and lie in places of their own
   bool done = false;     ///< for the client: nobody reads or writes its memory here
   // As an owner: tiles that this rank has on this lane; of these, from the first on.
   std::uint32_t tiles = 0;
   std::uint32_t started = 0;
   std::uint32_t folded = 0;
-  std::uint32_t told = 0;  ///< what pullers are to be told
-  TimeNs rose_at = 0;      ///< if it is less than `folded`: since when
+  std::uint32_t given_back = 0;  ///< if it `encodes`: nobody lacks results below it
+  std::uint32_t told = 0;        ///< what pullers are to be told
+  TimeNs rose_at = 0;            ///< if it is less than `folded`: since when
   /// Ranks that have not been looked at since a tile started or `told` rose; the next of them.
   std::uint16_t spread_left = 0;
   std::uint16_t spread_at = 0;
@@ -42,7 +44,7 @@ struct TileOp {
   std::uint16_t owners_left = 0;   ///< of which something is still to come
   /// By tile, modulo their number: chunks of it that have not come, and where its parts lie.
   std::array<std::uint32_t, kStartedMax> missing{};
-  std::array<std::uint8_t, kStartedMax> place{};
+  std::array<std::uint16_t, kStartedMax> place{};
 };
 
 class TileOps {

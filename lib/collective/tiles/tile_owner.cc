@@ -8,13 +8,22 @@
 
 namespace gradwire::collective {
 
-TileOwner::TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds)
+TileOwner::TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds,
+                     TileFormats& formats)
+    : TileOwner(config,
+                tile_places(config.payload_bytes, config.nranks, config.tile_scratch_bytes,
+                            config.tile_bytes),
+                ops, folds, formats) {}
+
+TileOwner::TileOwner(const ShardConfig& config, const TilePlaces& places, TileOps& ops,
+                     FoldQueue& folds, TileFormats& formats)
     : config_(config),
       ops_(ops),
       folds_(folds),
-      scratch_(tile_places(config.payload_bytes, config.nranks, config.tile_scratch_bytes,
-                           config.tile_bytes),
-               config.nranks),
+      formats_(formats),
+      row_bytes_(places.result_bytes),
+      parts_(places.parts, places.part_bytes),
+      results_(places),
       sources_(config.nranks) {}
 
 void TileOwner::begin(TileOp& op) const noexcept {
@@ -23,16 +32,18 @@ void TileOwner::begin(TileOp& op) const noexcept {
 }
 
 TileOp* TileOwner::start_next() noexcept {
-  if (scratch_.empty()) return nullptr;
+  if (parts_.empty()) return nullptr;
   for (std::uint32_t i = 0; i < ops_.size(); ++i) {
     const bool newest_first = planted(PlantedBug::kTilesStartInAnyOrder);
     TileOp& op = ops_.at(newest_first ? ops_.size() - 1 - i : i);
     if (!has_to_start(op)) continue;
     if (op.started - op.folded == TileOp::kStartedMax) return nullptr;
+    if (op.encodes && results_.empty()) return nullptr;
     const std::uint32_t at = op.started % TileOp::kStartedMax;
     const std::uint32_t sources = config_.nranks - 1u;
     op.missing[at] = sources * op.cut.tile(config_.rank, config_.lane, op.started).chunks;
-    op.place[at] = scratch_.take();
+    op.place[at] = parts_.take();
+    if (op.encodes) results_.start(op, ops_.place_of(op));
     ++op.started;
     return &op;
   }
@@ -65,11 +76,40 @@ bool TileOwner::copy_next(TileOp& op) noexcept {
 
 bool TileOwner::fold_next(TileOp& op) noexcept {
   if (!op.sums) return copy_next(op);
+  const std::uint16_t place = op.place[op.folded % TileOp::kStartedMax];
+  const bool same = op.spec.wire == WireFormat::kSame;
+  if (same ? !fold(op, place) : !fold_encoded(op, place)) return false;
+  parts_.give_back(place);
+  ++op.folded;
+  // Whoever might pull it may have left.
+  if (op.encodes) (void)results_.give_back(op, ops_.place_of(op));
+  return true;
+}
+
+bool TileOwner::taken(TileOp& op, std::uint32_t first, std::uint32_t end) noexcept {
+  if (!op.encodes) return false;
+  const std::uint32_t op_place = ops_.place_of(op);
+  results_.taken(op, op_place, first, end);
+  return results_.give_back(op, op_place);
+}
+
+/// The own part is encoded like any other, so that the bits do not depend on who owns.
+bool TileOwner::fold_encoded(const TileOp& op, std::uint16_t place) noexcept {
   const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
-  const std::uint8_t place = op.place[op.folded % TileOp::kStartedMax];
+  const std::uint32_t first = op.folded * op.cut.chunks_of_tile();
+  for (std::uint32_t i = 0; i < tile.chunks; ++i) {
+    const TileCut::Chunk chunk = op.cut.chunk_of(tile, first + i);
+    if (!formats_.make_part(op, tile, chunk, part(op, config_.rank, chunk))) return false;
+  }
+  std::byte* const result = op.encodes ? results_.at(ops_.place_of(op), op.folded) : nullptr;
+  return formats_.fold(op, op.folded, {parts_.at(place), row_bytes_}, result);
+}
+
+bool TileOwner::fold(const TileOp& op, std::uint16_t place) noexcept {
+  const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
   const std::uint32_t width = element_bytes(op.spec.datatype);
   const bool in_memory = is_own_in_memory(op);
-  if (!in_memory && !load_own_part(op, tile, scratch_.row(place, config_.rank))) return false;
+  if (!in_memory && !load_own_part(op, tile, row(place, config_.rank))) return false;
   for (std::uint32_t i = 0; i < op.cut.runs(tile); ++i) {
     TileCut::Run run = op.cut.run(tile, i);
     if (planted(PlantedBug::kTileFoldedInOwnOrder)) {
@@ -78,7 +118,7 @@ bool TileOwner::fold_next(TileOp& op) noexcept {
     const ChunkMemory memory = memory_of(config_, op.spec, tile, run.at);
     for (std::uint32_t h = 0; h < config_.nranks; ++h) {
       const auto rank = static_cast<std::uint16_t>((run.first_rank + h) % config_.nranks);
-      const std::byte* part = scratch_.row(place, rank) + std::size_t{run.at} * width;
+      const std::byte* part = row(place, rank) + std::size_t{run.at} * width;
       if (rank == config_.rank && in_memory) {
         part = memory.inputs[0] + memory.first_input * width;
       }
@@ -99,8 +139,6 @@ bool TileOwner::fold_next(TileOp& op) noexcept {
     entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width);
     if (!folds_.backend().run(entry)) return false;
   }
-  scratch_.give_back(place);
-  ++op.folded;
   return true;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What a rank does with the tiles that it owns on a lane: they start when there is a place for
-/// their parts, in the order of the ops and, in each of them, of the tiles; and they are folded in
-/// that order when all parts are here. One lane owns it; it allocates at construction only; time is
-/// a parameter.
+/// their parts and, if they are encoded, for their result, in the order of the ops and, in each of
+/// them, of the tiles; and they are folded in that order when all parts are here. One lane owns it;
+/// it allocates at construction only; time is a parameter.
 ///
 /// No tile of an op starts while one of an older op waits for a place, so the oldest op never waits
 /// for a place that a younger one has.
@@ -14,7 +14,9 @@
 
 #include "collective/ops/fold_queue.h"
 #include "collective/shard_config.h"
+#include "collective/tiles/tile_formats.h"
 #include "collective/tiles/tile_ops.h"
+#include "collective/tiles/tile_results.h"
 #include "collective/tiles/tile_scratch.h"
 
 namespace gradwire::collective {
@@ -22,7 +24,7 @@ namespace gradwire::collective {
 class TileOwner {
  public:
   /// All of them outlive it.
-  TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds);
+  TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds, TileFormats& formats);
 
   /// The op has entered: all of its tiles are to start, or of an op without parts have started.
   void begin(TileOp& op) const noexcept;
@@ -36,8 +38,7 @@ class TileOwner {
   /// Where a chunk of a tile that has started lies, of a source.
   [[nodiscard]] std::byte* part(const TileOp& op, std::uint16_t source,
                                 const TileCut::Chunk& chunk) noexcept {
-    return scratch_.row(op.place[chunk.tile % TileOp::kStartedMax], source) +
-           std::size_t{chunk.at} * element_bytes(op.spec.datatype);
+    return row(op.place[chunk.tile % TileOp::kStartedMax], source) + op.cut.wire_bytes(chunk.at);
   }
   /// The op whose next tile can be folded; nullptr if there is none.
   [[nodiscard]] TileOp* foldable() const noexcept;
@@ -45,7 +46,28 @@ class TileOwner {
   /// @return whether the backend could.
   [[nodiscard]] bool fold_next(TileOp& op) noexcept;
 
+  // Of an op that encodes its results.
+  /// Where a chunk of a result lies that some rank lacks.
+  [[nodiscard]] const std::byte* result(const TileOp& op, const TileCut::Chunk& chunk) noexcept {
+    return results_.at(ops_.place_of(op), chunk.tile) + op.cut.wire_bytes(chunk.at);
+  }
+  /// A puller has all chunks below `end`; before that it had those below `first`.
+  /// @return whether a place for a result came back.
+  bool taken(TileOp& op, std::uint32_t first, std::uint32_t end) noexcept;
+  /// Whether tiles that are folded, and untold, are to be told at once.
+  [[nodiscard]] bool wants_results_back(std::uint32_t untold_tiles) const noexcept {
+    return results_.wants_back(untold_tiles);
+  }
+
  private:
+  TileOwner(const ShardConfig& config, const TilePlaces& places, TileOps& ops, FoldQueue& folds,
+            TileFormats& formats);
+  /// Of a place for parts what a rank gives.
+  [[nodiscard]] std::byte* row(std::uint16_t place, std::uint16_t rank) noexcept {
+    return parts_.at(place) + rank * row_bytes_;
+  }
+  [[nodiscard]] bool fold(const TileOp& op, std::uint16_t place) noexcept;
+  [[nodiscard]] bool fold_encoded(const TileOp& op, std::uint16_t place) noexcept;
   [[nodiscard]] bool copy_next(TileOp& op) noexcept;
   [[nodiscard]] bool load_own_part(const TileOp& op, const TileCut::Tile& tile,
                                    std::byte* row) noexcept;
@@ -56,7 +78,10 @@ class TileOwner {
   const ShardConfig& config_;
   TileOps& ops_;
   FoldQueue& folds_;
-  TileScratch scratch_;
+  TileFormats& formats_;
+  const std::uint64_t row_bytes_;  ///< what one rank gives to a tile, at most
+  TileScratch parts_;
+  TileResults results_;
   std::vector<const std::byte*> sources_;  ///< [nranks]
 };
 

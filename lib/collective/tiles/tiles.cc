@@ -34,7 +34,8 @@ Tiles::Tiles(const ShardConfig& config, PeerLinks& links, PullWindow& window,
       folds_(folds),
       counters_(counters),
       table_(config.nranks),
-      owner_(config, table_, folds),
+      formats_(config),
+      owner_(config, table_, folds, formats_),
       pulls_(config, table_, links, window, counters, from_each_of(config)),
       peers_(config.nranks),
       waiting_(config.max_active_ops),
@@ -80,7 +81,9 @@ void Tiles::enter(const Op& called, TimeNs now) noexcept {
   op.cut = cut_of(config_, called.spec);
   require(op.cut.supported(), "an op by tiles was planned that cannot be cut");
   op.sums = reduces(called.spec.collective);
-  op.travels = called.spec.collective != Collective::kReduceScatter;
+  op.travels = called.spec.collective == Collective::kAllReduce ||
+               called.spec.collective == Collective::kAllGather;
+  op.encodes = op.sums && op.travels && called.spec.wire != WireFormat::kSame;
   owner_.begin(op);
   const auto own = static_cast<std::uint32_t>(op.cut.chunks(config_.rank, config_.lane));
   for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
@@ -116,8 +119,10 @@ void Tiles::note_folded(TileOp& op, TimeNs now) noexcept {
 
 bool Tiles::is_telling_due(const TileOp& op, TimeNs now) const noexcept {
   if (op.folded == op.told) return false;
+  const std::uint32_t untold = op.folded - op.told;
   return op.folded == op.tiles || now - op.rose_at >= kTellNs ||
-         (op.folded - op.told) * op.cut.chunks_of_tile() >= kTellChunks;
+         untold * op.cut.chunks_of_tile() >= kTellChunks ||
+         (op.encodes && owner_.wants_results_back(untold));
 }
 
 void Tiles::tell(TileOp& op) noexcept {
@@ -178,6 +183,7 @@ void Tiles::note_puller_has_all(TileOp& op, std::uint16_t puller) noexcept {
   TileOut& out = table_.results_out(op, puller);
   if (out.end == 0 || out.has_all) return;
   out.has_all = true;
+  results_back_ |= owner_.taken(op, out.first, out.end);
   out.first = out.next = out.grant = out.end;
   out.wanted.clear();
   --op.pullers_left;
@@ -186,16 +192,17 @@ void Tiles::note_puller_has_all(TileOp& op, std::uint16_t puller) noexcept {
 
 void Tiles::finish_if_done(TileOp& op) noexcept {
   if (op.done || op.owners_left > 0 || op.folded < op.tiles) return;
-  // Results are sent from the client's memory.
+  // Results that are not encoded are sent from the client's memory.
   const bool first_is_enough =
       planted(PlantedBug::kResultFreedEarly) && op.pullers_left < config_.nranks - 1;
-  if (op.travels && op.pullers_left > 0 && !first_is_enough) return;
+  if (op.travels && !op.encodes && op.pullers_left > 0 && !first_is_enough) return;
   op.done = true;
   ++counters_.ops_tiles;
   require(done_.push(op.op_seq), "an op that is done has a place");
 }
 
 void Tiles::close_old(TimeNs now) noexcept {
+  if (std::exchange(results_back_, false)) start_tiles(now);
   bool closed = false;
   while (table_.size() > 0 && table_.at(0).done && table_.at(0).pullers_left == 0) {
     over_ = table_.at(0).op_seq;

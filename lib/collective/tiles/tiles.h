@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
+#include "collective/tiles/tile_formats.h"
 #include "collective/tiles/tile_ops.h"
 #include "collective/tiles/tile_owner.h"
 #include "collective/tiles/tile_pulls.h"
@@ -126,6 +128,7 @@ class Tiles final : public PeerUser, public LateUser {
   void note_taken(TileOp& op, std::uint16_t owner, TimeNs now) noexcept;
   void note_puller_has_all(TileOp& op, std::uint16_t puller) noexcept;
   void finish_if_done(TileOp& op) noexcept;
+  /// Places that came back are used anew.
   void close_old(TimeNs now) noexcept;
   [[nodiscard]] std::uint16_t other(std::uint32_t ahead) const noexcept {
     return static_cast<std::uint16_t>((config_.rank + ahead) % config_.nranks);
@@ -138,6 +141,9 @@ class Tiles final : public PeerUser, public LateUser {
                                         TimeNs now) noexcept;
   [[nodiscard]] wire::Drop receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
                                           TimeNs now) noexcept;
+  /// A chunk of a result goes to the outputs here. @return whether it could.
+  [[nodiscard]] bool store(const TileOp& op, std::uint16_t owner, const TileCut::Chunk& chunk,
+                           std::span<const std::byte> payload) noexcept;
   [[nodiscard]] wire::Drop receive_call(const wire::Packet& packet, TimeNs now) noexcept;
   void hear_not_entered(std::uint64_t op_seq, std::uint16_t rank) noexcept;
   /// The rank pulls: an older "not entered" may come after that.
@@ -189,6 +195,9 @@ class Tiles final : public PeerUser, public LateUser {
                                    std::uint32_t& chunk) noexcept;
   [[nodiscard]] Sent send_piece(const TileOp& op, std::uint16_t rank, TileWay way, TimeNs now,
                                 Outbox& out) noexcept;
+  /// Fills a piece's payload. @return whether it could.
+  [[nodiscard]] bool make_piece(const TileOp& op, TileWay way, const TileCut::Tile& tile,
+                                const TileCut::Chunk& chunk, std::byte* payload) noexcept;
 
   const ShardConfig& config_;
   PeerLinks& links_;
@@ -197,6 +206,7 @@ class Tiles final : public PeerUser, public LateUser {
   FoldQueue& folds_;
   ShardCounters& counters_;
   TileOps table_;
+  TileFormats formats_;
   TileOwner owner_;
   TilePulls pulls_;
   std::vector<TilePeer> peers_;        ///< [nranks]; of this rank nothing
@@ -213,6 +223,7 @@ class Tiles final : public PeerUser, public LateUser {
   bool word_was_last_ = false;
   bool leaving_ = false;
   bool moved_ = false;
+  bool results_back_ = false;  ///< places for results came back: tiles may start
   std::uint32_t blocked_rounds_ = 0;
   std::optional<Mismatch> mismatch_;
   std::uint64_t failed_ = 0;

@@ -17,7 +17,7 @@ namespace {
 
 OpCall call_of(const wire::TileHeader& header) noexcept {
   return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
-          header.redop};
+          how_of(header.redop, header.format)};
 }
 
 std::uint32_t low_half(const wire::Packet& packet) noexcept {
@@ -68,9 +68,7 @@ Drop Tiles::receive_part(TileOp& op, const wire::Packet& packet, bool ecn_ce, Ti
   if (number >= in.granted) return Drop::kBadChunk;
   if (number < in.first || in.have.has(number - in.first)) return Drop::kDuplicate;
   const TileCut::Chunk chunk = op.cut.chunk(config_.rank, config_.lane, number);
-  if (packet.payload.size() != std::size_t{chunk.count} * element_bytes(op.spec.datatype)) {
-    return Drop::kBadChunk;
-  }
+  if (packet.payload.size() != op.cut.wire_bytes(chunk.count)) return Drop::kBadChunk;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
   std::memcpy(owner_.part(op, rank, chunk), packet.payload.data(), packet.payload.size());
   in.began = true;
@@ -93,13 +91,9 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   if (!op.travels || number >= in.granted) return Drop::kBadChunk;
   if (number < in.first || in.have.has(number - in.first)) return Drop::kDuplicate;
   const TileCut::Chunk chunk = op.cut.chunk(rank, config_.lane, number);
-  if (packet.payload.size() != std::size_t{chunk.count} * element_bytes(op.spec.datatype)) {
-    return Drop::kBadChunk;
-  }
+  if (packet.payload.size() != op.cut.wire_bytes(chunk.count)) return Drop::kBadChunk;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
-  const TileCut::Tile tile = op.cut.tile(rank, config_.lane, chunk.tile);
-  if (!folds_.backend().run(
-          store_of(config_, op.spec, tile, chunk.at, chunk.count, packet.payload.data()))) {
+  if (!store(op, rank, chunk, packet.payload)) {
     failed_ = op.op_seq;
     return Drop::kNone;
   }
@@ -113,8 +107,19 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   if (in.first == in.ready && !in.complete()) want_result_word(op, rank, false);
   pulls_.line_up(op, rank, TileWay::kResults);
   note_taken(op, rank, now);
+  // It holds a place for each result, and "all" may have to wait for an older op.
+  if (op.encodes && in.complete() && peers_[rank].all < op.op_seq)
+    want_result_word(op, rank, false);
   pull_more(now);
   return Drop::kNone;
+}
+
+bool Tiles::store(const TileOp& op, std::uint16_t owner, const TileCut::Chunk& chunk,
+                  std::span<const std::byte> payload) noexcept {
+  const TileCut::Tile tile = op.cut.tile(owner, config_.lane, chunk.tile);
+  if (op.encodes) return formats_.store(op, tile, chunk, payload);
+  return folds_.backend().run(
+      store_of(config_, op.spec, tile, chunk.at, chunk.count, payload.data()));
 }
 
 Drop Tiles::receive_call(const wire::Packet& packet, TimeNs now) noexcept {
@@ -258,6 +263,7 @@ Drop Tiles::pulled_by_puller(TileOp& op, const wire::Packet& packet, TimeNs now)
     out.first = pull.first;
     return Drop::kNone;
   }
+  results_back_ |= owner_.taken(op, out.first, pull.first);
   take_grant(out, pull);
   queue_pieces(op, rank, TileWay::kResults);
   return Drop::kNone;
@@ -296,7 +302,8 @@ bool Tiles::is_by_tiles(std::uint64_t op_seq) const noexcept {
   const OpCall* call = ops_.call(op_seq);
   // Nobody knows any more what was called so long ago.
   if (call == nullptr) return true;
-  const ShapeCall shape{call->collective(), call->datatype(), call->root, call->count, call->redop};
+  const ShapeCall shape{call->collective(), call->datatype(), call->root,
+                        call->count,        call->redop(),    call->wire()};
   const auto whole = whole_count({.collective = shape.collective, .count = shape.count},
                                  config_.processes().count());
   return shape_for(config_.shape_group(), *whole * element_bytes(shape.datatype), shape) ==

@@ -19,9 +19,10 @@ wire::TileHeader header_of_tiles(std::uint64_t op_seq, const OpCall& call) noexc
   header.total_count = call.count;
   header.tag = call.tag;
   header.datatype = call.datatype();
-  header.redop = call.redop;
+  header.redop = call.redop();
   header.collective = call.collective();
   header.root = call.root;
+  header.format = call.wire();
   return header;
 }
 
@@ -78,7 +79,7 @@ TimeNs Tiles::deadline(TimeNs now) const noexcept {
   TimeNs due = watched_.next_due();
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
-    if (op.spread_left > 0) return now;
+    if (op.spread_left > 0 || (op.encodes && is_telling_due(op, now))) return now;
     if (op.folded > op.told) due = std::min(due, op.rose_at + kTellNs);
   }
   return sending_.empty() ? due : std::min(due, std::max(now, paced_until_));
@@ -292,6 +293,22 @@ bool Tiles::skip_to_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   return false;
 }
 
+bool Tiles::make_piece(const TileOp& op, TileWay way, const TileCut::Tile& tile,
+                       const TileCut::Chunk& chunk, std::byte* payload) noexcept {
+  if (way == TileWay::kResults && op.encodes) {
+    std::memcpy(payload, owner_.result(op, chunk), op.cut.wire_bytes(chunk.count));
+    return true;
+  }
+  if (way == TileWay::kResults && op.sums) {
+    const ChunkMemory memory = memory_of(config_, op.spec, tile, chunk.at);
+    const std::size_t width = element_bytes(op.spec.datatype);
+    std::memcpy(payload, memory.outputs[0] + memory.first_output * width, chunk.count * width);
+    return true;
+  }
+  if (op.spec.wire != WireFormat::kSame) return formats_.make_part(op, tile, chunk, payload);
+  return folds_.backend().run(load_of(config_, op.spec, tile, chunk.at, chunk.count, payload));
+}
+
 Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way, TimeNs now,
                               Outbox& out) noexcept {
   LinkEnd& end = links_.end(rank);
@@ -302,7 +319,7 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   const bool parts = way == TileWay::kParts;
   const std::uint16_t owner = parts ? rank : config_.rank;
   const TileCut::Chunk chunk = op.cut.chunk(owner, config_.lane, number);
-  const std::uint32_t bytes = chunk.count * element_bytes(op.spec.datatype);
+  const std::uint32_t bytes = op.cut.wire_bytes(chunk.count);
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
   const PathIndex path = end.back();
   const wire::FrameTemplate& to = end.frame_of(path);
@@ -315,13 +332,7 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc_on_host(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
-  const TileCut::Tile tile = op.cut.tile(owner, config_.lane, chunk.tile);
-  if (!parts && op.sums) {
-    const ChunkMemory memory = memory_of(config_, op.spec, tile, chunk.at);
-    std::memcpy(payload, memory.outputs[0] + memory.first_output * element_bytes(op.spec.datatype),
-                bytes);
-  } else if (!folds_.backend().run(
-                 load_of(config_, op.spec, tile, chunk.at, chunk.count, payload))) {
+  if (!make_piece(op, way, op.cut.tile(owner, config_.lane, chunk.tile), chunk, payload)) {
     rte_pktmbuf_free(mbuf);
     failed_ = op.op_seq;
     return Sent::kBlocked;

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 
 #include "sim/random.h"
 #include "sim/reference/guards.h"
@@ -25,6 +27,26 @@ void fill(std::vector<std::byte>& bytes, DataType type, Random& random) {
       const std::uint64_t value = random.next();
       std::memcpy(&bytes[at], &value, width);
     }
+  }
+}
+
+/// Of an op with a format: numbers of either datatype that bits of any kind would rarely be, since
+/// one infinity or NaN makes a block of `int8` NaN. Some blocks have those, and denormals.
+void fill_to_travel(std::vector<std::byte>& bytes, DataType type, Random& random) {
+  const std::size_t width = element_bytes(type);
+  constexpr std::size_t kAlike = 100;  // elements of about the same size
+  double most = 1000;
+  for (std::size_t i = 0; i < bytes.size() / width; ++i) {
+    if (i % kAlike == 0) most = random.pick({1000.0, 1000.0, 1.0, 1e-3, 1e30, 1e-39});
+    auto value = static_cast<float>((random.unit() * 2 - 1) * most);
+    if (random.chance(0.0001)) {
+      value =
+          random.pick({std::numeric_limits<float>::infinity(), -0.0f,
+                       std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()});
+    }
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t stored = width == sizeof value ? bits : bits >> 16;
+    std::memcpy(&bytes[i * width], &stored, width);
   }
 }
 
@@ -78,7 +100,8 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
             .width = plan.width(),
             .nranks = nranks,
             .ranks = ranks_,
-            .factors = factors_},
+            .factors = factors_,
+            .wire = plan.wire},
       buffers_(ranks.size()) {
   for (std::uint32_t process = 0; process < ranks.size(); ++process) {
     processes_[ranks[process]].push_back(process);
@@ -89,7 +112,11 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
   for (std::uint32_t process = 0; process < buffers_.size(); ++process) {
     Buffers& each = buffers_[process];
     each.input.resize(input_bytes(call_, process));
-    fill(each.input, plan.datatype, random);
+    if (plan.wire == WireFormat::kSame) {
+      fill(each.input, plan.datatype, random);
+    } else {
+      fill_to_travel(each.input, plan.datatype, random);
+    }
     each.input_hash = hash_of(each.input);
     inputs.push_back(each.input.data());
     lay_out(each, process);
@@ -117,6 +144,7 @@ collective::OpSpec OpCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
   spec.collective = plan_.collective;
   spec.datatype = plan_.datatype;
   spec.redop = plan_.redop;
+  spec.wire = plan_.wire;
   spec.root = plan_.root;
   spec.element_bytes = plan_.element_bytes;
   if (!factors_.empty()) spec.factors = rank_factors_[rank].data();

@@ -26,6 +26,7 @@ struct OpPlan {
   Collective collective = Collective::kAllReduce;
   std::uint32_t root = collective::kNoRoot;
   std::uint32_t element_bytes = 0;  ///< of kBytes
+  WireFormat wire = WireFormat::kSame;
 
   [[nodiscard]] std::uint32_t width() const noexcept {
     return datatype == DataType::kBytes ? element_bytes : gradwire::element_bytes(datatype);

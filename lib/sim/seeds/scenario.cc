@@ -39,7 +39,7 @@ constexpr std::array kProfiles = {
             "beside a group that ends or calls differently another user's, which must not"},
     Profile{"rails", "several paths between ranks that fail in turn: no op may"},
     Profile{"fabric", "paths of equal cost that fail unseen, chosen by source ports: no op may"},
-    Profile{"tiles", "as mixed, but what would go round the ring goes by tiles"},
+    Profile{"tiles", "as mixed, but by tiles and not round the ring, some sums in formats"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
@@ -162,6 +162,7 @@ void draw_tiles(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 15);
   collective::ShardConfig& shard = s.group.shard;
   shard.tiles = true;
+  draw_payload_for_formats(s);
   shard.tile_bytes = 16u * random.pick({1u, 2u, 8u, 64u}) * shard.payload_bytes;
   shard.tile_scratch_bytes = random.pick<std::uint64_t>({4, 64, 8192}) << 10;
   shard.batch_entries = 1;
@@ -362,6 +363,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_transfers(s);
   draw_owners(s);
   draw_ops(s, random);
+  if (s.group.shard.tiles) draw_formats(s);
   if (is(s, {"death"})) {
     draw_death(s, random);
   } else if (is(s, {"rails", "fabric"})) {

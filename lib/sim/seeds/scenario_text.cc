@@ -54,8 +54,10 @@ std::string describe(const Scenario& s) {
     }
     const OpPlan& plan = s.ops[i].plan;
     text +=
-        fmt::format("op {}: {} of {} {} by {}{}\n", i + 1, name_of(plan.collective), plan.count,
-                    name_of(plan.datatype), name_of(plan.redop), plan.in_place ? ", in place" : "");
+        fmt::format("op {}: {} of {} {} by {}{}{}\n", i + 1, name_of(plan.collective), plan.count,
+                    name_of(plan.datatype), name_of(plan.redop), plan.in_place ? ", in place" : "",
+                    plan.wire == WireFormat::kSame ? std::string()
+                                                   : fmt::format(", as {}", name_of(plan.wire)));
   }
   if (!s.transfers.transfers.empty()) {
     text += fmt::format("{} transfers, under way at most by rank:", s.transfers.transfers.size());

@@ -66,6 +66,26 @@ OpPlan draw_plan(Random& random, std::uint64_t i) {
   return plan;
 }
 
+/// Whether a seed of profile tiles has ops with formats: those that have none stay as they were
+/// before there were formats.
+bool has_formats(const Scenario& s) { return s.seed % 3 != 0; }
+
+/// Makes it an op that the format is for, of about as many bytes on the wire.
+void give_format(OpPlan& plan, WireFormat format, std::uint64_t bytes_max, Random& random) {
+  const std::uint64_t bytes = plan.count * plan.width();
+  plan.wire = format;
+  if (!reduces(plan.collective)) {
+    plan.collective = Collective::kAllReduce;
+    plan.root = collective::kNoRoot;
+  }
+  plan.redop = random.pick({RedOp::kSum, RedOp::kSum, RedOp::kAvg});
+  plan.datatype =
+      format == WireFormat::kInt8 && random.chance(0.3) ? DataType::kBfloat16 : DataType::kFloat32;
+  plan.element_bytes = 0;
+  const std::uint64_t more = random.pick<std::uint64_t>({1, 2, 4});
+  plan.count = std::min(more * bytes, bytes_max) / element_bytes(plan.datatype);
+}
+
 /// Some of the sums multiply first. Drawn apart, too.
 void draw_factors(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 5);
@@ -173,6 +193,30 @@ void draw_layout(Scenario& s) {
   if (!layout || layout->is_plain()) return;
   s.group.ranks = std::move(ranks);
   s.group.members = most;
+}
+
+void draw_payload_for_formats(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 16);
+  if (!has_formats(s)) return;
+  // One block of `int8` at least.
+  const std::uint32_t least = random.pick({320u, 320u, 576u, 1408u});
+  s.group.shard.payload_bytes = std::max(s.group.shard.payload_bytes, least);
+}
+
+void draw_formats(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 17);
+  if (!has_formats(s)) return;
+  const std::size_t processes = ranks_of(s.group).size();
+  for (PlannedOp& op : s.ops) {
+    if (op.plan.collective == Collective::kBarrier || !random.chance(0.6)) continue;
+    const bool blocks =
+        elements_in_chunk(WireFormat::kInt8, DataType::kFloat32, s.group.shard.payload_bytes) != 0;
+    const bool int8 = blocks && random.chance(0.6);
+    const bool scatters = op.plan.collective == Collective::kReduceScatter;
+    const std::uint64_t most = kOpBytesMax / s.nranks / s.group.members;
+    give_format(op.plan, int8 ? WireFormat::kInt8 : WireFormat::kBf16,
+                scatters ? most / processes : most, random);
+  }
 }
 
 void draw_owners(Scenario& s) {

@@ -27,6 +27,10 @@ void draw_owners(Scenario& scenario);
 void draw_folding_ranks(Scenario& scenario);
 /// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
+/// Formats of some of the sums, in some seeds of profile tiles. Drawn apart, when all else is; how
+/// large a payload is for them, before.
+void draw_payload_for_formats(Scenario& scenario);
+void draw_formats(Scenario& scenario);
 /// What profile crowd has that others have not; draw_transfers() calls it.
 void crowd(Scenario& scenario);
 /// What profile lanes has: after draw_hosts().

@@ -99,4 +99,11 @@ TEST_CASE("a call is told with what its collective takes, and fits its text") {
   CHECK(text_of(longest).text ==
         std::string("reduce prod of 18446744073709551615 fp64 to process 4294967295 with tag "
                     "4294967295"));
+  CollectiveCall with_format = longest;
+  with_format.redop = RedOp::kSum;
+  with_format.datatype = DataType::kFloat32;
+  with_format.wire = WireFormat::kInt8;
+  CHECK(text_of(with_format).text ==
+        std::string("reduce sum of 18446744073709551615 fp32 as int8 to process 4294967295 with "
+                    "tag 4294967295"));
 }

@@ -191,6 +191,23 @@ TEST_CASE("an acknowledgement decodes to what was encoded, up to the most ranges
   }
 }
 
+TEST_CASE("an acknowledgement says the format of what was called, if that is for such a call") {
+  AckHeader want = sample_ack();
+  want.called.format = WireFormat::kInt8;
+  for (const RedOp redop : {RedOp::kAvg, RedOp::kMax}) {
+    want.called.redop = redop;
+    Bytes room(2048);
+    room.resize(encode_ack(room, sample_common(PacketType::kAck), want));
+    CHECK(std::to_integer<int>(room.at(94)) == 2);
+    Packet packet;
+    const bool is_sum = redop == RedOp::kAvg;
+    REQUIRE(decode(room, packet) == (is_sum ? Drop::kNone : Drop::kMalformed));
+    if (is_sum) CHECK(packet.ack.called == want.called);
+  }
+  CHECK(decode_changed(PacketType::kAck, 94, 3) == Drop::kMalformed);
+  CHECK(decode_changed(PacketType::kAck, 95, 1) == Drop::kMalformed);
+}
+
 TEST_CASE("hello, abort and bye decode to what was encoded") {
   Packet packet;
   const Bytes hello = sample_packet(PacketType::kHello);
