@@ -239,15 +239,17 @@ bool Tiles::waits_for(std::uint16_t rank) const noexcept {
 }
 
 void Tiles::on_silent(std::uint16_t rank, TimeNs now) noexcept {
-  bool awaited = false;
+  bool gives = false;
+  bool lacks = false;
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
     const TileOut& out = table_.results_out(op, rank);
-    awaited |= !table_.parts_in(op, rank).complete() || !table_.results_in(op, rank).complete() ||
-               (!leaving_ && out.end != 0 && !out.has_all);
+    gives |= !table_.parts_in(op, rank).complete() || !table_.results_in(op, rank).complete();
+    lacks |= out.end != 0 && !out.has_all;
   }
-  // If nothing is missing but its word that it knows that, it has left, or its neighbors miss it.
-  if (awaited) return links_.found_silent(rank);
+  // Who lacks something has not left; a rank that leaves gives it up. Who only owes the word that
+  // it heard "all" may have left when it had heard that: it is gone, or its neighbors miss it.
+  if (gives || (lacks && !leaving_)) return links_.found_silent(rank);
   on_left(rank, entered_, now);
 }
 
