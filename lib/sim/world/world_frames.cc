@@ -101,6 +101,8 @@ void World::look_at_piece(std::span<const std::byte> bytes) {
     if (rank >= group.ranks.size()) continue;
     const auto& lanes_done = group.ranks[rank].lanes_done;
     const std::uint64_t op_seq = packet.tile.op_seq;
+    // Encoded results lie in the owner's scratch memory until all have them.
+    if (packet.tile.result && packet.tile.format != WireFormat::kSame) continue;
     if (op_seq >= lanes_done.size() || lanes_done[op_seq] != group.options.lanes) continue;
     ++late_pieces_;
   }
