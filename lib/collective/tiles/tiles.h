@@ -181,6 +181,8 @@ class Tiles final : public PeerUser, public LateUser {
 
   // tiles_send.cc
   [[nodiscard]] bool send_word(TimeNs now, Outbox& out) noexcept;
+  [[nodiscard]] bool has_word(std::uint16_t rank) const noexcept;
+  [[nodiscard]] bool answers_again(std::uint16_t rank) noexcept;
   [[nodiscard]] Sent send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept;
   [[nodiscard]] Sent send_pull(const TileOp& op, std::uint16_t rank, TileWay way,
                                OutboxSide& box) noexcept;

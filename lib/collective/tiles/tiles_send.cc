@@ -2,6 +2,7 @@
 // Packets, and when the next one goes.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/planted_bug.h"
 #include "collective/tiles/tile_memory.h"
@@ -102,13 +103,38 @@ bool Tiles::send_word(TimeNs now, Outbox& out) noexcept {
   return false;
 }
 
+/// Whether what was said is to be said again, since the rank has asked several times. Whatever else
+/// is to be said goes first: an answer that is repeated for ever, as from a slow port that is asked
+/// as often as it answers, would keep it waiting for ever (simulator, tiles 8620).
+bool Tiles::answers_again(std::uint16_t rank) noexcept {
+  return links_.answered(rank) && !has_word(rank);
+}
+
+bool Tiles::has_word(std::uint16_t rank) const noexcept {
+  const TilePeer& peer = peers_[rank];
+  if (peer.not_entered != 0 || peer.other_call != 0 || peer.over_wanted != 0 || peer.all_wanted) {
+    return true;
+  }
+  for (std::uint32_t i = 0; i < table_.size(); ++i) {
+    const TileOp& op = table_.at(i);
+    if (table_.parts_out(op, rank).call_wanted || table_.parts_in(op, rank).word_wanted ||
+        table_.results_in(op, rank).word_wanted) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box) noexcept {
   TilePeer& peer = peers_[rank];
   if (peer.not_entered != 0) {
     wire::TileHeader call = not_entered(peer.not_entered);
     call.echo = peer.not_entered_echo;
     const Sent sent = send_call(rank, call, now, box, nullptr);
-    if (sent == Sent::kYes && !links_.answered(rank)) peer.not_entered = 0;
+    if (sent == Sent::kYes) {
+      const std::uint64_t said = std::exchange(peer.not_entered, 0);
+      if (answers_again(rank)) peer.not_entered = said;
+    }
     return sent;
   }
   if (peer.other_call != 0) {
@@ -120,7 +146,10 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
     wire::TileHeader call = header_of_tiles(peer.other_call, *called);
     call.echo = peer.other_call_echo;
     const Sent sent = send_call(rank, call, now, box, nullptr);
-    if (sent == Sent::kYes && !links_.answered(rank)) peer.other_call = 0;
+    if (sent == Sent::kYes) {
+      const std::uint64_t said = std::exchange(peer.other_call, 0);
+      if (answers_again(rank)) peer.other_call = said;
+    }
     return sent;
   }
   if (peer.over_wanted != 0) {
@@ -128,7 +157,10 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
     pull.op_seq = peer.over_wanted;
     pull.over = over_for(rank, pull.op_seq);
     const Sent sent = send_pull(rank, pull, box);
-    if (sent == Sent::kYes && !links_.answered(rank)) peer.over_wanted = 0;
+    if (sent == Sent::kYes) {
+      const std::uint64_t said = std::exchange(peer.over_wanted, 0);
+      if (answers_again(rank)) peer.over_wanted = said;
+    }
     return sent;
   }
   if (peer.all_wanted) {
@@ -138,8 +170,8 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
     pull.asks = peer.all_asks;
     const Sent sent = send_pull(rank, pull, box);
     if (sent != Sent::kYes) return sent;
-    peer.all_wanted = !peer.all_asks && links_.answered(rank);
-    peer.all_asks = false;
+    peer.all_wanted = false;
+    peer.all_wanted = !std::exchange(peer.all_asks, false) && answers_again(rank);
     return sent;
   }
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
@@ -154,8 +186,8 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
       if (sent != Sent::kYes) return sent;
       if (!out.called) out.first_call = number;
       out.called = true;
-      out.call_wanted = !out.call_asks && links_.answered(rank);
-      out.call_asks = false;
+      out.call_wanted = false;
+      out.call_wanted = !std::exchange(out.call_asks, false) && answers_again(rank);
       out.call_echo = 0;
       return sent;
     }
@@ -199,8 +231,8 @@ Tiles::Sent Tiles::send_pull(const TileOp& op, std::uint16_t rank, TileWay way,
   const Sent sent = send_pull(rank, pull, box);
   if (sent != Sent::kYes) return sent;
   if (parts) table_.results_out(op, rank).told = op.folded;
-  in.word_wanted = !in.asks && links_.answered(rank);
-  in.asks = false;
+  in.word_wanted = false;
+  in.word_wanted = !std::exchange(in.asks, false) && answers_again(rank);
   in.again.clear();
   if (!in.word_wanted) in.echo = 0;
   return sent;
