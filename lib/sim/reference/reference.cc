@@ -112,7 +112,8 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
   for (std::uint32_t process = 0; process < buffers_.size(); ++process) {
     Buffers& each = buffers_[process];
     each.input.resize(input_bytes(call_, process));
-    if (plan.wire == WireFormat::kSame) {
+    // A call with a format that is not for its datatype is refused, whatever it gives.
+    if (plan.wire == WireFormat::kSame || !gradwire::fits(plan.wire, plan.datatype)) {
       fill(each.input, plan.datatype, random);
     } else {
       fill_to_travel(each.input, plan.datatype, random);
