@@ -212,14 +212,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const std::uint32_t bytes = outgoing.size;
   std::memcpy(payload, outgoing.bytes, bytes);
   const LinkAddress& address = links_.end(rank).address();
-  const wire::FrameTemplate& to = address.frame;
-  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
-  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
-  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
-  mbuf->pkt_len = mbuf->data_len;
-  mbuf->ol_flags = 0;
-  mbuf->port = address.port;
-  to.write(frame, wire::kHeaderBytes + bytes);
+  const auto packet = frame_around(*mbuf, payload, bytes, address.frame, address.port);
   wire::DataHeader data = header_of(op->op_seq, op->call);
   data.chunk = chunk;
   data.step = outgoing.step;
@@ -227,8 +220,8 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const wire::CommonHeader common = links_.end(rank).header(PacketType::kContribution);
   const std::uint64_t received = scratch_.received_from(rank, ops_.posted());
   wire::encode_contribution(
-      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
-      data, received, outgoing.crc != nullptr ? *outgoing.crc : wire::crc32c({payload, bytes}));
+      packet, common, data, received,
+      outgoing.crc != nullptr ? *outgoing.crc : wire::crc32c({payload, bytes}));
   box.put(mbuf);
 
   unsent &= ~(std::uint64_t{1} << index);

@@ -10,11 +10,33 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "collective/ops/chunk.h"
 #include "collective/shard_config.h"
+#include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace gradwire::collective {
+
+/// Makes `mbuf` the frame of a payload that alloc_on_host() gave with it.
+/// @param bytes  of the payload.
+/// @param to     what the frame begins with; `port` is the index of the lane's port by which it
+/// goes.
+/// @return where its header belongs.
+[[nodiscard]] inline std::span<std::byte, wire::kHeaderBytes> frame_around(
+    rte_mbuf& mbuf, std::byte* payload, std::uint32_t bytes, const wire::FrameTemplate& to,
+    std::uint16_t port) noexcept {
+  std::byte* const header = payload - wire::kHeaderBytes;
+  std::byte* const frame = header - to.bytes();
+  mbuf.data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf.buf_addr));
+  mbuf.data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
+  mbuf.pkt_len = mbuf.data_len;
+  mbuf.ol_flags = 0;
+  mbuf.port = port;
+  to.write(frame, wire::kHeaderBytes + bytes);
+  return std::span<std::byte, wire::kHeaderBytes>(header, wire::kHeaderBytes);
+}
 
 class PacketBuffers {
  public:

@@ -59,8 +59,10 @@ static_assert(sizeof(OpCall) == 16 && kRedOps.size() <= 16 && kWireFormats.size(
 }
 
 /// What the packets of an op say of it: all but their own places.
-[[nodiscard]] inline wire::DataHeader header_of(std::uint64_t op_seq, const OpCall& call) noexcept {
-  wire::DataHeader header;
+/// @tparam Header  of data, or of tiles.
+template <class Header = wire::DataHeader>
+[[nodiscard]] Header header_of(std::uint64_t op_seq, const OpCall& call) noexcept {
+  Header header;
   header.op_seq = op_seq;
   header.total_count = call.count;
   header.tag = call.tag;
@@ -68,6 +70,7 @@ static_assert(sizeof(OpCall) == 16 && kRedOps.size() <= 16 && kWireFormats.size(
   header.redop = call.redop();
   header.collective = call.collective();
   header.root = call.root;
+  if constexpr (requires { header.format; }) header.format = call.wire();
   return header;
 }
 

@@ -18,6 +18,9 @@
 
 namespace gradwire::collective {
 
+/// Of parts or of results.
+enum class TileWay : std::uint8_t { kParts, kResults };
+
 struct TileOp {
   /// Tiles that may have started, and not be folded.
   static constexpr std::uint32_t kStartedMax = 64;
@@ -106,6 +109,13 @@ class TileOps {
   }
   [[nodiscard]] TileIn& results_in(const TileOp& op, std::uint16_t owner) noexcept {
     return results_in_[index(op, owner)];
+  }
+  /// What comes from a rank, and what goes there, by the way.
+  [[nodiscard]] TileIn& in(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
+    return way == TileWay::kParts ? parts_in(op, rank) : results_in(op, rank);
+  }
+  [[nodiscard]] TileOut& out(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
+    return way == TileWay::kParts ? parts_out(op, rank) : results_out(op, rank);
   }
   [[nodiscard]] const TileIn& parts_in(const TileOp& op, std::uint16_t source) const noexcept {
     return parts_in_[index(op, source)];

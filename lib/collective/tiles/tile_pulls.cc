@@ -15,7 +15,7 @@ bool TilePulls::is_worth(const TileIn& in, std::uint32_t open) const noexcept {
 }
 
 void TilePulls::line_up(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
-  TileIn& in = in_of(op, rank, way);
+  TileIn& in = ops_.in(op, rank, way);
   if (in.in_line || !is_worth(in, in.open(from_each_))) return;
   in.in_line = true;
   require(line_of(way).push(ops_.place_of(op) << 16 | rank),
@@ -36,7 +36,7 @@ bool TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
     const std::uint32_t item = line.front();
     const TileOp& op = ops_.in_place(item >> 16);
     const auto rank = static_cast<std::uint16_t>(item & 0xffff);
-    TileIn& in = in_of(op, rank, way);
+    TileIn& in = ops_.in(op, rank, way);
     line.pop();
     in.in_line = false;
     const auto chunks =
@@ -54,7 +54,7 @@ bool TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
 
 void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::uint32_t chunks,
                       TimeNs now) noexcept {
-  TileIn& in = in_of(op, rank, way);
+  TileIn& in = ops_.in(op, rank, way);
   if (in.on_way == 0) in.waits_since = links_.polled();
   std::uint32_t pulled = 0;
   while (pulled < chunks && in.next < in.reach()) {
@@ -79,7 +79,7 @@ void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::ui
 }
 
 void TilePulls::skip_lacking(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
-  TileIn& in = in_of(op, rank, way);
+  TileIn& in = ops_.in(op, rank, way);
   const std::uint16_t owner = way == TileWay::kParts ? config_.rank : rank;
   const std::uint32_t each = op.cut.chunks_of_tile();
   while (in.next < in.reach() && op.cut.chunk(owner, config_.lane, in.next).count == 0) {
@@ -97,7 +97,7 @@ void TilePulls::skip_lacking(const TileOp& op, std::uint16_t rank, TileWay way) 
 
 bool TilePulls::came(const TileOp& op, std::uint16_t rank, TileWay way, std::uint32_t chunk,
                      bool ecn_ce, TimeNs now) noexcept {
-  TileIn& in = in_of(op, rank, way);
+  TileIn& in = ops_.in(op, rank, way);
   const std::uint32_t bit = chunk - in.first;
   if (in.asked.has(bit)) {
     const bool timed = in.timed && chunk == in.timed_chunk;

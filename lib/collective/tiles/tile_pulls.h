@@ -22,9 +22,6 @@
 
 namespace gradwire::collective {
 
-/// Of parts or of results.
-enum class TileWay : std::uint8_t { kParts, kResults };
-
 class TilePulls {
  public:
   /// All of them outlive it.
@@ -67,9 +64,6 @@ class TilePulls {
     TileWay way = TileWay::kParts;
   };
 
-  [[nodiscard]] TileIn& in_of(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
-    return way == TileWay::kParts ? ops_.parts_in(op, rank) : ops_.results_in(op, rank);
-  }
   [[nodiscard]] FixedQueue<std::uint32_t>& line_of(TileWay way) noexcept {
     return lines_[static_cast<std::size_t>(way)];
   }

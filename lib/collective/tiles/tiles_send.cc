@@ -14,19 +14,6 @@ using wire::PacketType;
 
 namespace {
 
-wire::TileHeader header_of_tiles(std::uint64_t op_seq, const OpCall& call) noexcept {
-  wire::TileHeader header;
-  header.op_seq = op_seq;
-  header.total_count = call.count;
-  header.tag = call.tag;
-  header.datatype = call.datatype();
-  header.redop = call.redop();
-  header.collective = call.collective();
-  header.root = call.root;
-  header.format = call.wire();
-  return header;
-}
-
 /// All of it is 0 but the number.
 wire::TileHeader not_entered(std::uint64_t op_seq) noexcept {
   wire::TileHeader header;
@@ -143,7 +130,7 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
       peer.other_call = 0;
       return send_word_to(rank, now, box);
     }
-    wire::TileHeader call = header_of_tiles(peer.other_call, *called);
+    wire::TileHeader call = header_of<wire::TileHeader>(peer.other_call, *called);
     call.echo = peer.other_call_echo;
     const Sent sent = send_call(rank, call, now, box, nullptr);
     if (sent == Sent::kYes) {
@@ -178,7 +165,7 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
     const TileOp& op = table_.at(i);
     TileOut& out = table_.parts_out(op, rank);
     if (out.call_wanted) {
-      wire::TileHeader call = header_of_tiles(op.op_seq, op.call);
+      wire::TileHeader call = header_of<wire::TileHeader>(op.op_seq, op.call);
       call.echo = out.call_echo;
       call.asks = out.call_asks;
       std::uint32_t number = 0;
@@ -211,7 +198,7 @@ std::uint16_t Tiles::over_for(std::uint16_t rank, std::uint64_t op_seq) const no
 Tiles::Sent Tiles::send_pull(const TileOp& op, std::uint16_t rank, TileWay way,
                              OutboxSide& box) noexcept {
   const bool parts = way == TileWay::kParts;
-  TileIn& in = parts ? table_.parts_in(op, rank) : table_.results_in(op, rank);
+  TileIn& in = table_.in(op, rank, way);
   wire::TilePullHeader pull;
   pull.op_seq = op.op_seq;
   pull.first = in.first;
@@ -275,7 +262,7 @@ Tiles::Sent Tiles::send_call(std::uint16_t rank, const wire::TileHeader& call, T
 }
 
 void Tiles::queue_pieces(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
-  TileOut& out = way == TileWay::kParts ? table_.parts_out(op, rank) : table_.results_out(op, rank);
+  TileOut& out = table_.out(op, rank, way);
   if (out.sending || !out.has_to_send()) return;
   out.sending = true;
   const std::uint32_t item = table_.place_of(op) << 16 | rank;
@@ -289,8 +276,7 @@ bool Tiles::send_next_piece(TimeNs now, Outbox& out) noexcept {
     const TileWay way = item % 2 == 0 ? TileWay::kParts : TileWay::kResults;
     const auto rank = static_cast<std::uint16_t>(item / 2 & 0xffff);
     const TileOp& op = table_.in_place(item >> 17);
-    TileOut& ends =
-        way == TileWay::kParts ? table_.parts_out(op, rank) : table_.results_out(op, rank);
+    TileOut& ends = table_.out(op, rank, way);
     const Sent outcome = send_piece(op, rank, way, now, out);
     if (outcome == Sent::kBlocked) return false;
     sending_.pop();
@@ -306,7 +292,7 @@ bool Tiles::send_next_piece(TimeNs now, Outbox& out) noexcept {
 bool Tiles::skip_to_piece(const TileOp& op, std::uint16_t rank, TileWay way,
                           std::uint32_t& chunk) noexcept {
   const bool parts = way == TileWay::kParts;
-  TileOut& out = parts ? table_.parts_out(op, rank) : table_.results_out(op, rank);
+  TileOut& out = table_.out(op, rank, way);
   // What the owner has folded it never needs again, and results may lie there by now.
   const std::uint32_t floor =
       parts && !planted(PlantedBug::kTileLatePart) ? table_.results_in(op, rank).ready : 0;
@@ -369,22 +355,15 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
     failed_ = op.op_seq;
     return Sent::kBlocked;
   }
-  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
-  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
-  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
-  mbuf->pkt_len = mbuf->data_len;
-  mbuf->ol_flags = 0;
-  mbuf->port = end.port_of(path);
-  to.write(frame, wire::kHeaderBytes + bytes);
-  wire::TileHeader piece = header_of_tiles(op.op_seq, op.call);
+  const auto packet = frame_around(*mbuf, payload, bytes, to, end.port_of(path));
+  wire::TileHeader piece = header_of<wire::TileHeader>(op.op_seq, op.call);
   piece.chunk = number;
   piece.result = !parts;
-  wire::encode_tile_piece(
-      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes),
-      end.header(PacketType::kTilePiece), piece, wire::crc32c({payload, bytes}));
+  wire::encode_tile_piece(packet, end.header(PacketType::kTilePiece), piece,
+                          wire::crc32c({payload, bytes}));
   box.put(mbuf);
   pacer_.on_sent(now, wire_bytes);
-  TileOut& ends = parts ? table_.parts_out(op, rank) : table_.results_out(op, rank);
+  TileOut& ends = table_.out(op, rank, way);
   if (number >= ends.next) {
     ends.next = number + 1;
   } else {

@@ -106,7 +106,7 @@ bool Tiles::repeat(std::uint16_t rank, bool due, TimeNs now) noexcept {
 void Tiles::send_again(TileOp& op, std::uint16_t rank, TileWay way, TimeNs now) noexcept {
   const std::uint32_t tries = peers_[rank].tries;
   const bool parts = way == TileWay::kParts;
-  TileIn& in = parts ? table_.parts_in(op, rank) : table_.results_in(op, rank);
+  TileIn& in = table_.in(op, rank, way);
   const TimeNs for_ns = links_.polled() - in.waits_since;
   // Before the whole limit is over: who finds the group stuck then cannot say why.
   if (tries >= kUnansweredMin && for_ns >= config_.timeouts.stuck_ns / 4 * 3) {

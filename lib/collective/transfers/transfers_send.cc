@@ -199,17 +199,9 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
   std::memcpy(payload, pair.from + chunks_.offset_of(piece.chunk), bytes);
-  std::byte* const frame = payload - wire::kHeaderBytes - to.bytes();
-  mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
-  mbuf->data_len = static_cast<std::uint16_t>(to.bytes() + wire::kHeaderBytes + bytes);
-  mbuf->pkt_len = mbuf->data_len;
-  mbuf->ol_flags = 0;
-  mbuf->port = end.port_of(path);
-  to.write(frame, wire::kHeaderBytes + bytes);
+  const auto packet = frame_around(*mbuf, payload, bytes, to, end.port_of(path));
   const wire::CommonHeader common = end.header(PacketType::kPiece);
-  wire::encode_piece(
-      std::span<std::byte, wire::kHeaderBytes>(frame + to.bytes(), wire::kHeaderBytes), common,
-      piece, wire::crc32c({payload, bytes}));
+  wire::encode_piece(packet, common, piece, wire::crc32c({payload, bytes}));
   box.put(mbuf);
   if (!pair.offered) pair.first_offer = static_cast<std::uint32_t>(common.packet_number);
   pair.offered = true;
