@@ -21,7 +21,7 @@
 
 #include "base/collective_call.h"
 #include "collective/shard.h"
-#include "fuzz/eal.h"
+#include "fuzz/hostile_peers.h"
 #include "fuzz/input.h"
 
 namespace {
@@ -31,18 +31,7 @@ using namespace gradwire::fuzz;
 using collective::Shape;
 using wire::PacketType;
 
-constexpr std::uint64_t kIncarnation = 300;  ///< and the rank
-constexpr std::uint64_t kTokenFrom = 100;
-constexpr std::uint64_t kTokenTo = 200;
 constexpr std::size_t kPayloadMax = 512;
-
-rte_mempool* large_pool;
-rte_mempool* small_pool;  // runs dry
-rte_mempool* control_pool;
-
-wire::IpAddress ip(std::uint16_t rank) {
-  return {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 + rank)}};
-}
 
 std::uint16_t neighbor(const collective::ShardConfig& config, bool next) {
   if (config.folds_only()) return collective::attached_rank(config.rank, config.nranks);
@@ -87,28 +76,7 @@ collective::ShardConfig config_from(Input& input) {
   config.max_active_ops = 8;
   config.max_chunks = 1024;
   config.timeouts.silence_ns = 2'000'000'000;
-  for (std::uint16_t rank = 0; rank < config.all_ranks(); ++rank) {
-    wire::FrameAddresses addresses;
-    addresses.source_ip = ip(config.rank);
-    addresses.destination_ip = ip(rank);
-    config.peers.push_back({kIncarnation + rank,
-                            {kTokenTo + rank, kTokenFrom + rank},
-                            ip(rank),
-                            *wire::FrameTemplate::make(addresses),
-                            0,
-                            {},
-                            {wire::kSourcePortsMax, true}});
-  }
-  const std::uint16_t up = neighbor(config, false);
-  const std::uint16_t down = neighbor(config, true);
-  config.upstream_incarnation = kIncarnation + up;
-  config.downstream_incarnation = kIncarnation + down;
-  config.upstream_tokens = config.peers[up].tokens;
-  config.downstream_tokens = config.peers[down].tokens;
-  config.to_upstream = config.peers[up].frame;
-  config.to_downstream = config.peers[down].frame;
-  config.upstream_ip = ip(up);
-  config.downstream_ip = ip(down);
+  add_peers(config, neighbor(config, false), neighbor(config, true));
   return config;
 }
 
@@ -214,47 +182,16 @@ class Run {
   }
   /// Ops that this rank is in; others tell one that only folds of them.
   std::uint64_t ops() const { return config_.folds_only() ? told_ : posted_.size(); }
-  wire::CommonHeader common(std::uint16_t rank) {
-    wire::CommonHeader header;
-    header.lane = config_.lane;
-    header.group_tag = wire::group_tag(config_.key);
-    header.from_rank = rank;
-    header.packet_number = ++number_;
-    header.token = kTokenFrom + rank;
-    return header;
-  }
+  wire::CommonHeader common(std::uint16_t rank) { return header_from(config_, rank, ++number_); }
 
   void deliver(std::span<const std::byte> packet) {
-    rte_mbuf* frame = rte_pktmbuf_alloc(large_pool);
-    if (frame == nullptr) return;
-    auto* room = reinterpret_cast<std::byte*>(
-        rte_pktmbuf_append(frame, static_cast<std::uint16_t>(packet.size())));
-    FUZZ_CHECK(room != nullptr);
-    std::memcpy(room, packet.data(), packet.size());
-    if (wire::decode({room, packet.size()}, decoded_) != wire::Drop::kNone) {
-      rte_pktmbuf_free(frame);
-      return;
-    }
+    if (!give(*shard_, packet, decoded_, (number_ & 7) == 7, now_)) return;
     last_.assign(packet.begin(), packet.end());
-    const auto from = shard_->source_of(decoded_.common, ip(decoded_.common.from_rank));
-    shard_->on_packet(frame, decoded_, from, (number_ & 7) == 7, now_);
     take_events();
   }
 
   void hello(PacketType type, std::uint16_t rank) {
-    wire::HelloBody body;
-    body.key = config_.key;
-    body.incarnation = kIncarnation + rank;
-    body.payload_bytes = config_.payload_bytes;
-    body.from_rank = rank;
-    body.to_rank = config_.rank;
-    body.nranks = config_.nranks;
-    body.lanes = config_.lanes;
-    body.credit_chunks = 4;
-    std::array<std::byte, 512> out{};
-    const std::size_t bytes = encode_hello(out, type, common(body.from_rank), body,
-                                           wire::kHeaderBytes + config_.payload_bytes);
-    deliver({out.data(), bytes});
+    deliver(greeting(config_, type, common(rank)));
   }
 
   /// So that silence does not end every run.
@@ -469,12 +406,7 @@ class Run {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  start_eal();
-  constexpr std::uint16_t kRoom = RTE_PKTMBUF_HEADROOM + 2048;
-  large_pool = rte_pktmbuf_pool_create("fuzz_large", 1023, 0, 0, kRoom, SOCKET_ID_ANY);
-  small_pool = rte_pktmbuf_pool_create("fuzz_small", 7, 0, 0, kRoom, SOCKET_ID_ANY);
-  control_pool = rte_pktmbuf_pool_create("fuzz_control", 127, 0, 0, kRoom, SOCKET_ID_ANY);
-  FUZZ_CHECK(large_pool != nullptr && small_pool != nullptr && control_pool != nullptr);
+  make_pools();
   return 0;
 }
 

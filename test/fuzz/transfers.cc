@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "collective/shard.h"
-#include "fuzz/eal.h"
+#include "fuzz/hostile_peers.h"
 #include "fuzz/input.h"
 #include "fuzz/repair.h"
 
@@ -31,20 +31,9 @@ using namespace gradwire::fuzz;
 using collective::TransferEnd;
 using wire::PacketType;
 
-constexpr std::uint64_t kIncarnation = 300;  ///< and the rank
-constexpr std::uint64_t kTokenFrom = 100;
-constexpr std::uint64_t kTokenTo = 200;
 constexpr std::size_t kTagAt = 4;  ///< in the header
 constexpr std::size_t kFromRankAt = 46;
 constexpr std::size_t kTokenAt = 56;
-
-rte_mempool* large_pool;
-rte_mempool* small_pool;  // runs dry
-rte_mempool* control_pool;
-
-wire::IpAddress ip(std::uint16_t rank) {
-  return {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 + rank)}};
-}
 
 collective::ShardConfig config_from(Input& input) {
   collective::ShardConfig config;
@@ -66,28 +55,8 @@ collective::ShardConfig config_from(Input& input) {
   config.congestion = static_cast<transport::CongestionKind>(input.pick(3));
   config.timeouts.silence_ns = 2'000'000'000;
   if (config.nranks == 1) return config;
-  for (std::uint16_t rank = 0; rank < config.nranks; ++rank) {
-    wire::FrameAddresses addresses;
-    addresses.source_ip = ip(config.rank);
-    addresses.destination_ip = ip(rank);
-    config.peers.push_back({0,
-                            {kTokenTo + rank, kTokenFrom + rank},
-                            ip(rank),
-                            *wire::FrameTemplate::make(addresses),
-                            0,
-                            {},
-                            {wire::kSourcePortsMax, true}});
-  }
-  const std::uint16_t up = collective::upstream_rank(config.rank, config.nranks);
-  const std::uint16_t down = collective::downstream_rank(config.rank, config.nranks);
-  config.upstream_incarnation = kIncarnation + up;
-  config.downstream_incarnation = kIncarnation + down;
-  config.upstream_tokens = config.peers[up].tokens;
-  config.downstream_tokens = config.peers[down].tokens;
-  config.to_upstream = config.peers[up].frame;
-  config.to_downstream = config.peers[down].frame;
-  config.upstream_ip = ip(up);
-  config.downstream_ip = ip(down);
+  add_peers(config, collective::upstream_rank(config.rank, config.nranks),
+            collective::downstream_rank(config.rank, config.nranks));
   return config;
 }
 
@@ -228,49 +197,19 @@ class Run {
     return static_cast<std::uint16_t>((config_.rank + 1 + input_.pick(config_.nranks - 1)) %
                                       config_.nranks);
   }
-  wire::CommonHeader common(std::uint16_t rank) {
-    wire::CommonHeader header;
-    header.lane = config_.lane;
-    header.group_tag = wire::group_tag(config_.key);
-    header.from_rank = rank;
-    header.packet_number = ++number_;
-    header.token = kTokenFrom + rank;
-    return header;
-  }
+  wire::CommonHeader common(std::uint16_t rank) { return header_from(config_, rank, ++number_); }
 
   void deliver(std::span<const std::byte> packet) {
-    rte_mbuf* frame = rte_pktmbuf_alloc(large_pool);
-    if (frame == nullptr) return;
-    auto* room = reinterpret_cast<std::byte*>(
-        rte_pktmbuf_append(frame, static_cast<std::uint16_t>(packet.size())));
-    FUZZ_CHECK(room != nullptr);
-    std::memcpy(room, packet.data(), packet.size());
-    if (wire::decode({room, packet.size()}, decoded_) != wire::Drop::kNone) {
-      rte_pktmbuf_free(frame);
-      return;
-    }
+    if (!give(*shard_, packet, decoded_, (number_ & 7) == 7, now_)) return;
     last_.assign(packet.begin(), packet.end());
-    const auto from = shard_->source_of(decoded_.common, ip(decoded_.common.from_rank));
-    shard_->on_packet(frame, decoded_, from, (number_ & 7) == 7, now_);
     take_events();
   }
 
   void hello(PacketType type) {
-    const bool down = type == PacketType::kHello;
-    wire::HelloBody body;
-    body.key = config_.key;
-    body.incarnation = down ? config_.upstream_incarnation : config_.downstream_incarnation;
-    body.payload_bytes = config_.payload_bytes;
-    body.from_rank = down ? collective::upstream_rank(config_.rank, config_.nranks)
-                          : collective::downstream_rank(config_.rank, config_.nranks);
-    body.to_rank = config_.rank;
-    body.nranks = config_.nranks;
-    body.lanes = config_.lanes;
-    body.credit_chunks = 4;
-    std::array<std::byte, 512> out{};
-    const std::size_t bytes = encode_hello(out, type, common(body.from_rank), body,
-                                           wire::kHeaderBytes + config_.payload_bytes);
-    deliver({out.data(), bytes});
+    const std::uint16_t rank = type == PacketType::kHello
+                                   ? collective::upstream_rank(config_.rank, config_.nranks)
+                                   : collective::downstream_rank(config_.rank, config_.nranks);
+    deliver(greeting(config_, type, common(rank)));
   }
 
   /// So that silence does not end every run.
@@ -565,12 +504,7 @@ class Run {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  start_eal();
-  constexpr std::uint16_t kRoom = RTE_PKTMBUF_HEADROOM + 2048;
-  large_pool = rte_pktmbuf_pool_create("fuzz_large", 1023, 0, 0, kRoom, SOCKET_ID_ANY);
-  small_pool = rte_pktmbuf_pool_create("fuzz_small", 7, 0, 0, kRoom, SOCKET_ID_ANY);
-  control_pool = rte_pktmbuf_pool_create("fuzz_control", 127, 0, 0, kRoom, SOCKET_ID_ANY);
-  FUZZ_CHECK(large_pool != nullptr && small_pool != nullptr && control_pool != nullptr);
+  make_pools();
   return 0;
 }
 
