@@ -113,38 +113,6 @@ fi
 run_dir_make
 
 train_ns=()  # by daemon; empty: the host's
-# shaped_hosts: two namespaces, a veth between them, a bucket at each end.
-shaped_hosts() {
-  local i
-  for i in 0 1; do
-    train_ns[i]=gwd$$-$i
-    ip netns add "${train_ns[i]}" || die "this kernel or container has no network namespaces."
-    on_exit ip netns del "${train_ns[i]}"
-  done
-  ip -n "${train_ns[0]}" link add gwv0 type veth peer name gwv1 netns "${train_ns[1]}" ||
-    die "this kernel has no veth devices."
-  for i in 0 1; do
-    ip -n "${train_ns[i]}" link set gwv$i mtu 1500 up
-    ip -n "${train_ns[i]}" link set lo up
-    ip -n "${train_ns[i]}" addr add "10.79.1.$((i + 1))/24" dev gwv$i
-    # As a wire has them: no frame above the MTU.
-    ip netns exec "${train_ns[i]}" ethtool -K gwv$i tso off gso off gro off >/dev/null ||
-      die "ethtool does not turn the offloads of a veth off."
-    shape "$shaped" "${train_ns[i]}" gwv$i
-  done
-  daemon_netns=("${train_ns[@]}")
-}
-
-# shaped_daemons_start: a daemon in each, by af_packet through the bucket.
-shaped_daemons_start() {
-  local i
-  for i in 0 1; do
-    daemon_write_config $i \
-      "net_af_packet0=10.79.2.$((i + 1))/24,1500,$(shaped_port_rate "$shaped")"
-    daemon_start $i --vdev "$(shaped_vdev gwv$i 1500)"
-  done
-  for i in 0 1; do daemon_wait_ready $i || return 1; done
-}
 
 # train BACKEND LAYOUT: one job of $world processes, as torchrun would start them.
 train() {
@@ -199,11 +167,12 @@ train() {
 daemon_pin_lanes "$ranks"
 if [[ -n $shaped ]]; then
   step "joining two namespaces by a link of $shaped Gbit/s, MTU 1500"
-  shaped_hosts
+  shaped_hosts "$shaped"
+  train_ns=("${daemon_netns[@]}")
   blast=$(shaped_blast "${train_ns[0]}" "${train_ns[1]}" gwv1 10.79.1.2)
   note "a UDP blast gets $blast Gbit/s through"
   step "starting 2 daemons there"
-  shaped_daemons_start || die "the daemons did not start."
+  shaped_daemons_start "$shaped" || die "the daemons did not start."
 else
   step "starting $ranks daemons, joined by memif links"
   memif_ring_start "$ranks" || die "the daemons did not start."

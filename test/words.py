@@ -129,7 +129,7 @@ def format_pages():
     yield "formats", "doc/protocol/formats.md", {w: int(n) for n, w in rows}, formats
     yield ("formats", "lib/client/gradwire.h",
            {w: c_values().get("wire_" + w) for w in formats}, formats)
-    body = re.search(r"^WIRES = \{(.*?)\}", text("python/gradwire/formats.py"), re.M).group(1)
+    body = re.search(r"^WIRES = \{(.*?)\}", text("python/gradwire/client.py"), re.M).group(1)
     yield ("formats", "python/gradwire/formats.py",
            {w: int(n) for w, n in re.findall(r'"(\w+)": (\d+)', body)}, formats)
     reference = ["same"] + strings("test/reference/formats.py", "FORMATS")

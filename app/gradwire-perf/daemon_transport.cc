@@ -128,6 +128,7 @@ gw_status DaemonTransport::post(const CollectiveCall& call, const std::byte* inp
   known.datatype = static_cast<gw_datatype>(call.datatype);
   known.redop = static_cast<gw_redop>(call.redop);
   known.root = call.root;
+  known.wire = static_cast<gw_wire>(call.wire);
   if (call.redop == RedOp::kPremulSum) known.factor = factor_of(place_of(options_).process);
   return (more ? gw_post_more : gw_post)(group_.get(), &known, work);
 }

@@ -221,6 +221,7 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   Options& options = result.options;
   std::string datatype = "fp32";
   std::string redop = "sum";
+  std::string wire = "same";
   std::string collective = "all-reduce";
   std::vector<std::string> sizes;
   std::string wait = "busy";
@@ -287,6 +288,8 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       fmt::format("{}; of integers {}; of floats {}, with a\nfactor for each process",
                   fmt::join(redops_of(true, true), " "), fmt::join(redops_of(true, false), " "),
                   fmt::join(redops_of(false, true), " ")));
+  app.add_option("--wire", wire, "Transport daemon: how a sum travels (doc/formats.md)")
+      ->check(CLI::IsMember({"same", "bf16", "int8"}));
   app.add_flag("--check,!--no-check", options.check,
                "Compare every element of one result of each size with the reference");
   app.add_flag("--in-place", options.in_place, "Write the output over the input");
@@ -330,6 +333,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   options.tcp.busy = wait == "busy";
   options.datatype = *parsed_type;
   options.redop = *parsed_redop;
+  for (const auto& [format, name] : kWireFormatTable) {
+    if (wire == name) options.wire = format;
+  }
   auto plans = parse_sizes(sizes, options);
   if (!plans) return tl::unexpected(plans.error());
   options.sizes = std::move(*plans);
@@ -362,6 +368,7 @@ CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept {
   call.collective = options.collective;
   call.root = options.root;
   call.redop = options.redop;
+  call.wire = options.wire;
   if (options.collective == Collective::kBarrier) return call;
   call.datatype = options.datatype;
   call.count = bytes / unit_bytes(options);

@@ -97,8 +97,9 @@ struct Options {
   Collective collective = Collective::kAllReduce;
   std::uint32_t root = 0;  ///< process of a reduce or a broadcast
   DataType datatype = DataType::kFloat32;
-  RedOp redop = RedOp::kSum;    ///< kSum if the collective reduces nothing
-  std::vector<SizePlan> sizes;  ///< empty: from begin to end by the factor
+  RedOp redop = RedOp::kSum;            ///< kSum if the collective reduces nothing
+  WireFormat wire = WireFormat::kSame;  ///< how elements travel
+  std::vector<SizePlan> sizes;          ///< empty: from begin to end by the factor
   bool check = true;
   bool in_place = false;
   double timeout_s = 60.0;  ///< for the formation, and for each op

@@ -98,6 +98,15 @@ Result<void> check_collective(const Options& options) {
   if (options.redop != RedOp::kSum && !reduces(options.collective)) {
     return refuse(fmt::format("--op {}: {} reduces nothing", name_of(options.redop), name));
   }
+  if (options.wire != WireFormat::kSame && options.transport != "daemon") {
+    return refuse(fmt::format("--wire {}: transport {} has no formats; transport daemon has them",
+                              name_of(options.wire), options.transport));
+  }
+  if (!fits(options.wire, options.collective, options.redop, options.datatype)) {
+    return refuse(fmt::format("--wire {}: {} {} of {} cannot travel so: {}", name_of(options.wire),
+                              name, name_of(options.redop), name_of(options.datatype),
+                              misfit_of(options.wire, options.collective, options.redop)));
+  }
   return {};
 }
 

@@ -109,6 +109,7 @@ std::string title_of(const Options& options) {
         options.collective == Collective::kReduce || options.collective == Collective::kGather;
     title += fmt::format(" {} process {}", collects ? "to" : "from", options.root);
   }
+  if (options.wire != WireFormat::kSame) title += fmt::format(" as {}", name_of(options.wire));
   return title;
 }
 
@@ -160,6 +161,7 @@ nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& re
       {"members", options.members},
       {"datatype", name_of(options.datatype)},
       {"redop", redop_of(options)},
+      {"wire", name_of(options.wire)},
       {"in_place", options.in_place},
       {"collective", name_of(options.collective)},
       {"root", has_root(options.collective) ? nlohmann::json(options.root) : nlohmann::json()},

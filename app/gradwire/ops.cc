@@ -16,7 +16,9 @@ std::string ops_text(const std::vector<status::Op>& ops) {
   for (const status::Op& op : ops) {
     std::string text = op.text;
     if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
-    table.add({op.group_id, std::to_string(op.op_seq), op.collective, std::to_string(op.lane),
+    const std::string what =
+        op.wire == "same" ? op.collective : fmt::format("{} as {}", op.collective, op.wire);
+    table.add({op.group_id, std::to_string(op.op_seq), what, std::to_string(op.lane),
                std::to_string(op.bytes), seconds(op.posted_s), seconds(op.since_s),
                std::to_string(op.retransmissions), text});
   }

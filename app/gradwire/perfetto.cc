@@ -48,6 +48,7 @@ void add_op(json& out, const json& trace, const OpEvents& op, double begin_ns, d
   json args = {{"group", field(any, "group_id")}, {"epoch", field(any, "epoch")},
                {"rank", field(any, "rank")},      {"nranks", field(any, "nranks")},
                {"lane", field(any, "lane")},      {"collective", field(any, "collective")}};
+  if (any.contains("wire")) args["wire"] = field(any, "wire");
   if (op.posted.is_null()) {
     args["posted"] = "before the trace begins";
   } else {

@@ -95,6 +95,11 @@ void add_group(std::string& out, const status::Group& group) {
   } else if (!group.why_no_tiles.empty()) {
     out += fmt::format("  no op goes by tiles: {}\n", group.why_no_tiles);
   }
+  if (group.formats) {
+    out += "  a sum may travel as bf16 or int8, if its call says so: it then goes by tiles\n";
+  } else if (!group.why_no_formats.empty()) {
+    out += fmt::format("  no sum may travel as bf16 or int8: {}\n", group.why_no_formats);
+  }
   if (group.ranks_of_one_source_port != 0) {
     out += fmt::format(
         "  to {} ranks packets keep their source port in any case: it chooses the receive queue "
@@ -107,9 +112,10 @@ void add_group(std::string& out, const status::Group& group) {
                          shard.lane, shard.counters.ops_done, shard.counters.ops_direct,
                          shard.counters.ops_two_step, shard.counters.ops_gathered);
     }
-    if (group.tiles) {
-      out += fmt::format("  lane {}: {} of {} ops went by tiles\n", shard.lane,
-                         shard.counters.ops_tiles, shard.counters.ops_done);
+    if (group.tiles || shard.counters.ops_tiles != 0) {
+      out += fmt::format("  lane {}: {} of {} ops went by tiles, {} as bf16 and {} as int8\n",
+                         shard.lane, shard.counters.ops_tiles, shard.counters.ops_done,
+                         shard.counters.ops_bf16, shard.counters.ops_int8);
     }
     if (shard.on_other_path) {
       out += fmt::format(

@@ -46,6 +46,7 @@ std::string trace_text(const json& trace) {
     std::string what;
     if (type == "posted") {
       what = fmt::format("{} of {} bytes", field(event, "collective"), field(event, "value"));
+      if (event.contains("wire")) what += fmt::format(" as {}", field(event, "wire"));
     }
     if (type == "done") what = field(event, "value") + " retransmissions";
     if (type == "aborted") what = field(event, "reason");

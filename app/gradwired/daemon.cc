@@ -184,7 +184,7 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.gathered_kib = static_cast<std::uint16_t>(config_.transport.gathered_kib);
   options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
   options.daemon.tiles = gpu_ == nullptr;
-  options.daemon.tiles_wanted = control::tiles_wanted(config_.transport.tiles == "always");
+  options.daemon.tiles_wanted = control::tiles_wanted(config_.transport.tiles);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : reduce::Batch::kSourcesMax;
   options.daemon.folding = gpu_ == nullptr ? 2 : 1;
   options.daemon.source_ports = control::source_ports_of(*datapath_);

@@ -51,6 +51,8 @@ struct ShardCounts {
   std::uint64_t transfer_ends_done = 0;
   // Of ops by tiles.
   std::uint64_t ops_tiles = 0;             ///< of ops_done
+  std::uint64_t ops_bf16 = 0;              ///< of ops_tiles: their elements travelled so
+  std::uint64_t ops_int8 = 0;              ///< likewise
   std::uint64_t tile_pieces_sent = 0;      ///< those that are sent again too
   std::uint64_t tile_pieces_received = 0;  ///< duplicates not counted
   std::uint64_t tile_bytes_received = 0;

@@ -48,6 +48,7 @@ enum class PlantedBug : std::uint8_t {
   kTileDoneToldOnce,       ///< an owner says once what is done, and if that is lost, never again
   kTileNotEnteredAgain,    ///< a late "not entered" is believed of an op that has entered
   kTileLatePart,           ///< a part is made though its tile is folded: from the output
+  kResidualAddedTwice,     ///< by a part that is made twice, since the first took its own back
   kTileFoldedInOwnOrder,   ///< an all-reduce by tiles is folded from the owner on
   // Of the command lane (test/sim/command_sim.cc).
   kEndsAllAtOnce,       ///< all of a group's unfinished calls are answered in the round of its end

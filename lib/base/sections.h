@@ -81,7 +81,7 @@ struct TransportSection {
   bool two_step_owner = false;
   std::uint64_t gathered_kib = 256;
   std::uint64_t gathered_ranks = 64;
-  std::string tiles = "never";
+  std::string tiles = "auto";
   std::uint64_t tile_scratch_kib = 8192;
   std::uint64_t source_ports = 1;
   std::string integrity = "payload";  ///< a CRC of each payload; "link": none

@@ -64,6 +64,18 @@ inline constexpr std::size_t kFormatBlock = 256;
          (op == RedOp::kSum || op == RedOp::kAvg) && fits(format, type);
 }
 
+/// Why such a call cannot have `format`, which does not fit it: what the format is for. Ends with
+/// NUL.
+[[nodiscard]] constexpr const char* misfit_of(WireFormat format, Collective collective,
+                                              RedOp op) noexcept {
+  if (collective != Collective::kAllReduce && collective != Collective::kReduceScatter &&
+      collective != Collective::kReduce) {
+    return "a wire format is for all-reduce, reduce-scatter and reduce";
+  }
+  if (op != RedOp::kSum && op != RedOp::kAvg) return "a wire format is for sum and avg";
+  return format == WireFormat::kBf16 ? "bf16 is for fp32" : "int8 is for fp32 and bf16";
+}
+
 /// Bytes of `count` elements of `type` on the wire. `count` is below 2^60.
 [[nodiscard]] constexpr std::size_t wire_bytes(WireFormat format, DataType type,
                                                std::size_t count) noexcept {

@@ -37,7 +37,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   if (group->left) return fail(ErrorCode::kInvalidArgument, kLeft);
 
   ipc::CommandEntry command;
-  if (auto placed = place(memory_, lock, *work, arguments, command); !placed) {
+  ipc::CommandExtra extra;
+  extra.factor = arguments.factor;
+  if (auto placed = place(memory_, lock, *work, arguments, command, extra); !placed) {
     return tl::unexpected(placed.error());
   }
   Result<void> claimed = work->stream ? memory_.take_event(lock, *work) : Result<void>{};
@@ -72,8 +74,9 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.tag = work->call.tag;
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
+  command.set_wire(work->call.wire);
   const bool waits = !connection_.dead() && HeldCommands::must_wait(*work);
-  if (!waits && connection_.send_command(command, arguments.factor, arguments.more)) {
+  if (!waits && connection_.send_command(command, extra, arguments.more)) {
     work->state = gw_work::State::kPosted;
   }
   if (waits && !arguments.more) connection_.ring_if_due();
@@ -86,7 +89,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   work->number = is_transfer(work->call.collective) ? ++group->transfers : ++group->posted;
   works_.await(work);
   ++counters_.ops_posted;
-  if (waits) held_.hold(work, command, arguments.factor);
+  if (waits) held_.hold(work, command, extra);
   return work;
 }
 

@@ -293,11 +293,12 @@ std::chrono::nanoseconds Connection::begin_spin() noexcept {
   return wait_policy_.begin(on_lane_core);
 }
 
-bool Connection::send_command(const ipc::CommandEntry& command, double factor, bool more) {
+bool Connection::send_command(const ipc::CommandEntry& command, const ipc::CommandExtra& extra,
+                              bool more) {
   if (dead_) return false;
   // The queue has room for as many commands as there are slots. If it is full all the same, the
   // daemon's index is wrong.
-  if (queues_.push(command, factor, more)) return true;
+  if (queues_.push(command, extra, more)) return true;
   die(ErrorCode::kUnavailable, fmt::format("the daemon at {} wrote an impossible index into the "
                                            "shared queue: the connection is closed",
                                            path_));

@@ -119,7 +119,7 @@ class Connection {
 
   // Commands.
   /// @return whether it was sent; if not, the connection is dead.
-  bool send_command(const ipc::CommandEntry& command, double factor, bool more);
+  bool send_command(const ipc::CommandEntry& command, const ipc::CommandExtra& extra, bool more);
   void ring_if_due() noexcept { queues_.ring_if_due(dead_); }
 
  private:

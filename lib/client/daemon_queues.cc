@@ -43,8 +43,9 @@ void DaemonQueues::empty_completion_fd() noexcept {
   }
 }
 
-bool DaemonQueues::push(const ipc::CommandEntry& command, double factor, bool more) {
-  if (!queue_.push_command(command, factor)) return false;
+bool DaemonQueues::push(const ipc::CommandEntry& command, const ipc::CommandExtra& extra,
+                        bool more) {
+  if (!queue_.push_command(command, extra)) return false;
   unrung_ = true;
   if (!more) ring_if_due(false);
   return true;

@@ -37,7 +37,8 @@ class DaemonQueues {
 
   /// @param more  others follow at once: the lane is not woken yet.
   /// @return whether there was room.
-  [[nodiscard]] bool push(const ipc::CommandEntry& command, double factor, bool more);
+  [[nodiscard]] bool push(const ipc::CommandEntry& command, const ipc::CommandExtra& extra,
+                          bool more);
   /// Wakes the lane if commands were posted without that, and it sleeps.
   /// @param dead  the daemon is not there.
   void ring_if_due(bool dead) noexcept;

@@ -125,8 +125,9 @@ enum {
   GW_BARRIER = 11
 };
 
-/** How elements may travel between ranks, if not as they are (doc/protocol/formats.md). No call
- * takes one yet. The values never change. */
+/** How elements of a sum may travel between ranks, if not as they are: gw_call.wire. Fewer bytes
+ * cross the wire, and the result is not exact (doc/formats.md says what it loses). The values never
+ * change. */
 typedef int32_t gw_wire;
 enum {
   GW_WIRE_SAME = 0, /**< in the datatype itself */
@@ -559,7 +560,11 @@ typedef struct gw_call {
   double factor;
   void* stream;       /**< as in gw_all_reduce_on_stream(), if on_stream is 1 */
   uint32_t on_stream; /**< 0 or 1 */
-  uint32_t reserved;  /**< 0 */
+  /** How elements travel: for all-reduce, reduce-scatter and reduce, by GW_SUM and GW_AVG, of the
+   * datatypes that gw_wire names. All processes pass the same, or the group aborts by a mismatch.
+   * GW_UNSUPPORTED if the call cannot have the format; the wait's GW_UNSUPPORTED says why the group
+   * can have none, such as transport.tiles = "never". With one rank nothing travels. */
+  gw_wire wire;
   /** [P] elements each, or NULL: every block has `count`. Blocks lie one after the other. What this
    * process sends to each in an all-to-all, and on the root of a scatter; elsewhere not read. The
    * call has read them when it returns. An all-to-all's own block, from this process to itself, is
@@ -577,6 +582,15 @@ typedef struct gw_call {
   uint64_t output_bytes;
   uint32_t has_sizes;      /**< 0 or 1 */
   uint32_t reserved_sizes; /**< 0 */
+  /** Error feedback, of a call with a format other than GW_WIRE_SAME, at member 0 of each rank:
+   * fp32, as many as the input has elements, in memory of the host that gw_memory_alloc() gave.
+   * What is read at `residual_in` is added to the sum of the rank's members before it is encoded,
+   * and what the encoding loses is written to `residual_out`, 0 where that is no finite number: it
+   * is the next call's `residual_in`. NULL: nothing is added, or what is lost is not wanted.
+   * residual_out overlaps nothing that the call reads or writes, so two buffers take turns. With
+   * one rank nothing is lost or added: residual_in is copied to residual_out. */
+  const float* residual_in;
+  float* residual_out;
 } gw_call;
 
 /** Posts the op that `call` describes. Does not wait for anyone.

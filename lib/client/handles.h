@@ -43,7 +43,7 @@ struct PendingRequest {
 struct HeldCommand {
   std::shared_ptr<gw_work> work;
   ipc::CommandEntry command;
-  double factor = 1;
+  ipc::CommandExtra extra;
 };
 
 }  // namespace gradwire::client
@@ -124,6 +124,8 @@ struct gw_work {
   gradwire::client::StagingSlot staging;
   std::shared_ptr<gradwire::client::Mapping> input_mapping;
   std::shared_ptr<gradwire::client::Mapping> output_mapping;
+  std::shared_ptr<gradwire::client::Mapping> residual_in_mapping;
+  std::shared_ptr<gradwire::client::Mapping> residual_out_mapping;
   gradwire::client::StagingSlot splits;  ///< the table of a call with splits
   std::optional<void*> stream;           ///< that the input is computed on
   gradwire::client::ReadyEvent ready;

@@ -26,11 +26,11 @@ bool HeldCommands::must_wait(const gw_work& work) {
 }
 
 void HeldCommands::hold(const std::shared_ptr<gw_work>& work, const ipc::CommandEntry& command,
-                        double factor) {
+                        const ipc::CommandExtra& extra) {
   work->state = gw_work::State::kHeld;
   auto& queue =
       is_transfer(work->call.collective) ? work->group->held_transfers : work->group->held;
-  queue.push_back({work, command, factor});
+  queue.push_back({work, command, extra});
   // A thread that sleeps has to look at streams from now on.
   if (held_++ == 0) connection_.wake_leader();
 }
@@ -67,7 +67,7 @@ void HeldCommands::push(gw_group& group, std::deque<HeldCommand>& queue) {
     const HeldCommand next = std::move(queue.front());
     queue.pop_front();
     --held_;
-    if (connection_.send_command(next.command, next.factor, false)) {
+    if (connection_.send_command(next.command, next.extra, false)) {
       next.work->state = gw_work::State::kPosted;
     }
     if (connection_.dead()) {

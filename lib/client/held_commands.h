@@ -29,7 +29,8 @@ class HeldCommands {
   [[nodiscard]] bool any() const noexcept { return held_ != 0; }
   /// Whether the op's command may not go yet.
   [[nodiscard]] static bool must_wait(const gw_work& work);
-  void hold(const std::shared_ptr<gw_work>& work, const ipc::CommandEntry& command, double factor);
+  void hold(const std::shared_ptr<gw_work>& work, const ipc::CommandEntry& command,
+            const ipc::CommandExtra& extra);
   /// Sends what may go by now.
   void advance();
   /// Ends those of a group.

@@ -140,6 +140,44 @@ Result<void> check_room(const PostArguments& arguments, const ProcessPlace& plac
   return check("output", arguments.sizes->output, extent.output, sides.output != nullptr);
 }
 
+/// Of what an encoding loses: who keeps it, and that it lies apart from all else.
+Result<void> check_residuals(const PostArguments& arguments, const GroupConfig& config,
+                             const CollectiveExtent& extent) {
+  const auto refuse = [](std::string text) {
+    return Result<void>(fail(ErrorCode::kInvalidArgument, std::move(text)));
+  };
+  const float* const in = arguments.residual_in;
+  const float* const out = arguments.residual_out;
+  if (in == nullptr && out == nullptr) return {};
+  if (arguments.call.wire == WireFormat::kSame) {
+    return refuse(
+        "residual_in and residual_out of a call whose wire is same: nothing is lost, so "
+        "both must be NULL");
+  }
+  if (out == nullptr) return refuse("residual_out is NULL and residual_in is not");
+  if (config.member != 0) {
+    return refuse(
+        fmt::format("residual_out of process {}, which is member {} of rank {}: what the "
+                    "rank's encoding loses is written at its member 0 alone",
+                    config.process(), config.member, config.rank));
+  }
+  const std::uint64_t bytes = extent.input / element_bytes(arguments.call.datatype) * sizeof(float);
+  const auto apart = [](const void* a, std::uint64_t a_bytes, const void* b,
+                        std::uint64_t b_bytes) {
+    return a == nullptr || b == nullptr ||
+           !overlap(static_cast<const std::byte*>(a), static_cast<const std::byte*>(b), a_bytes,
+                    b_bytes);
+  };
+  if (!apart(out, bytes, in, bytes) || !apart(out, bytes, arguments.input, extent.input) ||
+      !apart(out, bytes, arguments.output, extent.output) ||
+      !apart(in, bytes, arguments.output, extent.output)) {
+    return refuse(
+        "residual_out overlaps residual_in, the input or the output, or residual_in the "
+        "output: a packet that is lost is made twice, and must be the same then");
+  }
+  return {};
+}
+
 }  // namespace
 
 bool has_splits(const gw_group& group, const PostArguments& arguments) {
@@ -184,6 +222,9 @@ Result<std::shared_ptr<gw_work>> make_work(const gw_group& group, const PostArgu
   }
   if (extent->output != 0 && arguments.output == nullptr) {
     return fail(ErrorCode::kInvalidArgument, "output is NULL");
+  }
+  if (auto good = check_residuals(arguments, config, *extent); !good) {
+    return tl::unexpected(good.error());
   }
   auto work = std::make_shared<gw_work>();
   work->call = call;

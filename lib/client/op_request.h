@@ -29,6 +29,8 @@ struct PostArguments {
   CollectiveCall call;
   std::optional<void*> stream = std::nullopt;  ///< CUDA's; nullptr is its default stream
   double factor = 1;                           ///< of a premul-sum
+  const float* residual_in = nullptr;          ///< of an op with a format; nullptr: none
+  float* residual_out = nullptr;               ///< likewise
   /// [processes] each, in elements, or nullptr: `call.count` for each.
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
@@ -46,7 +48,8 @@ struct PostArguments {
 
 /// Fills in what the command says of the op's memory and its splits.
 [[nodiscard]] Result<void> place(DaemonMemory& memory, Lock& lock, gw_work& work,
-                                 const PostArguments& arguments, ipc::CommandEntry& command);
+                                 const PostArguments& arguments, ipc::CommandEntry& command,
+                                 ipc::CommandExtra& extra);
 /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
 [[nodiscard]] Result<void> feed(gw_work& work);
 /// Gives back what an op has that is not posted after all.

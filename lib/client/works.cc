@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -14,10 +15,13 @@ using namespace std::chrono_literals;
 
 /// Counts an op once for each memory that it uses.
 void count_user(gw_work& work, int change) noexcept {
-  Mapping* const input = work.input_mapping.get();
-  Mapping* const output = work.output_mapping.get();
-  if (input != nullptr) input->users += static_cast<std::uint32_t>(change);
-  if (output != nullptr && output != input) output->users += static_cast<std::uint32_t>(change);
+  const std::array<Mapping*, 4> uses = {work.input_mapping.get(), work.output_mapping.get(),
+                                        work.residual_in_mapping.get(),
+                                        work.residual_out_mapping.get()};
+  for (auto use = uses.begin(); use != uses.end(); ++use) {
+    if (*use == nullptr || std::find(uses.begin(), use, *use) != use) continue;
+    (*use)->users += static_cast<std::uint32_t>(change);
+  }
 }
 
 }  // namespace
@@ -30,6 +34,7 @@ std::string describe(const gw_work& work) {
   if (call.collective != Collective::kBarrier) {
     what += fmt::format("{} {}, {} bytes, ", call.count, name_of(call.datatype),
                         std::max(work.extent.input, work.extent.output));
+    if (call.wire != WireFormat::kSame) what += fmt::format("as {}, ", name_of(call.wire));
   }
   if (has_root(call.collective)) what += fmt::format("root {}, ", call.root);
   if (has_partner(call.collective)) {

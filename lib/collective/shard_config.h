@@ -215,6 +215,8 @@ struct ShardConfig {
   std::uint32_t pairs_max = 0;
   /// Large ops go by tiles, if the backend works at once; equal on all ranks.
   bool tiles = false;
+  /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.
+  bool tiles_for_formats_alone = false;
   std::uint32_t tile_bytes = kTileBytes;  ///< as TileGroup's
   /// Memory of an owner's lane for parts and results of tiles (transport.tile_scratch_kib).
   std::uint64_t tile_scratch_bytes = 0;
@@ -237,7 +239,7 @@ struct ShardConfig {
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
     return {rank,           nranks,         member_count,  exchange_bytes,
             layout,         direct_bytes,   payload_bytes, two_step_bytes,
-            gathered_bytes, gathered_ranks, owners.get(),  tiles};
+            gathered_bytes, gathered_ranks, owners.get(),  tiles && !tiles_for_formats_alone};
   }
   [[nodiscard]] TileGroup tile_group() const noexcept {
     return {.payload_bytes = payload_bytes,

@@ -37,11 +37,12 @@ void Answers::complete(Client& client, std::uint16_t index, ErrorCode status,
     client.records[last].active_index = record.active_index;
     record.active = false;
   }
-  for (Memory* memory : {record.input, record.output, record.splits}) {
+  for (Memory* memory : {record.input, record.output, record.beside[0], record.beside[1]}) {
     if (memory == nullptr) continue;
     memories_.release(*memory);
   }
-  record.input = record.output = record.splits = nullptr;
+  record.input = record.output = nullptr;
+  record.beside = {};
   record.ready = nullptr;
   record.status = static_cast<std::uint32_t>(status);
   // As a rule the text is empty: printf would be a twentieth of a command's instructions.

@@ -53,6 +53,22 @@ const char* in_place_rule(Collective collective) noexcept {
   }
 }
 
+/// What can be said of the format without looking at the group.
+bool check_format(const ipc::CommandEntry& command, Refusal& refusal) noexcept {
+  const WireFormat wire = command.wire();
+  if (!is_valid(wire)) {
+    return refuse(refusal, ErrorCode::kUnsupported,
+                  "wire format %u is unknown: 0 is same, 1 bf16, 2 int8",
+                  static_cast<unsigned>(wire));
+  }
+  const auto redop = static_cast<RedOp>(command.redop);
+  const auto datatype = static_cast<DataType>(command.datatype);
+  if (fits(wire, command.collective, redop, datatype)) return true;
+  return refuse(refusal, ErrorCode::kUnsupported, "%s cannot travel as %s: %s",
+                text_of(command.call()).text, name_of(wire).data(),
+                misfit_of(wire, command.collective, redop));
+}
+
 /// What can be said without looking at memory.
 bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
                   Refusal& refusal) noexcept {
@@ -64,12 +80,15 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
                   static_cast<unsigned>(command.collective));
   }
   const char* const name = name_of(command.collective).data();  // of a literal: it ends with NUL
-  const bool has_splits = command.flags == ipc::CommandEntry::kHasSplits;
-  if (command.flags != 0 &&
+  const bool has_splits = command.has_splits();
+  if ((command.flags & 0x0f) != 0 &&
+      !(command.has_residuals() && command.wire() != WireFormat::kSame) &&
       !(has_splits && is_transfer(command.collective) && !has_partner(command.collective))) {
-    return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "flags %u of %s: 0 is allowed, and 1 of an all-to-all, a gather and a scatter",
-                  static_cast<unsigned>(command.flags), name);
+    return refuse(
+        refusal, ErrorCode::kInvalidArgument,
+        "flags %u of %s: 0 is allowed, 1 of an all-to-all, a gather and a scatter, and 2 of a "
+        "sum in a wire format",
+        command.flags & 0x0fu, name);
   }
   if (is_transfer(command.collective) && command.ready_event != 0) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
@@ -94,6 +113,7 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
                   "redop %u: %s reduces nothing, it must be 0",
                   static_cast<unsigned>(command.redop), name);
   }
+  if (!check_format(command, refusal)) return false;
   if (has_splits) return true;  // The root's place says where they lie.
   if (command.root != 0 && !has_root(command.collective) && !has_partner(command.collective)) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
@@ -146,9 +166,9 @@ bool check_memory(const ipc::CommandEntry& command, const OpLimits& limits,
   if (is_transfer(command.collective)) return true;
   collective::ShapeGroup shape = limits.shape;
   if (planted(PlantedBug::kChunksOfOtherShape)) shape.direct_bytes = shape.two_step_bytes = 0;
-  const std::uint64_t chunks =
-      collective::lane_chunks(shape, limits.shape.payload_bytes, limits.lanes,
-                              {call.collective, call.datatype, call.root, call.count, call.redop});
+  const std::uint64_t chunks = collective::lane_chunks(
+      shape, limits.shape.payload_bytes, limits.lanes,
+      {call.collective, call.datatype, call.root, call.count, call.redop, call.wire});
   if (chunks > limits.max_chunks) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "count %" PRIu64 " makes %" PRIu64 " chunks on a lane; %" PRIu32
@@ -211,13 +231,64 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
     return refuse(refusal, ErrorCode::kUnsupported, "no %s in this group: %s",
                   name_of(command.collective).data(), limits.why_no_transfers);
   }
-  if (command.flags == ipc::CommandEntry::kHasSplits) {
+  if (command.wire() != WireFormat::kSame && limits.why_no_formats != nullptr) {
+    return refuse(refusal, ErrorCode::kUnsupported, "nothing travels as %s in this group: %s",
+                  name_of(command.wire()).data(), limits.why_no_formats);
+  }
+  if (command.wire() == WireFormat::kInt8 && limits.shape.nranks > 1 &&
+      elements_in_chunk(WireFormat::kInt8, static_cast<DataType>(command.datatype),
+                        limits.shape.payload_bytes) == 0) {
+    return refuse(refusal, ErrorCode::kUnsupported,
+                  "nothing travels as int8 in this group: its packets carry %" PRIu32
+                  " bytes of data, and a block of int8 has 260",
+                  limits.shape.payload_bytes);
+  }
+  if (command.has_splits()) {
     SplitsView none;
     return check_splits(command, place, input, output, splits != nullptr ? *splits : none, ranges,
                         refusal);
   }
   if (command.count != 0 && !check_memory(command, limits, place, input, output, ranges, refusal)) {
     return false;  // without elements it touches no memory, so handles and offsets mean nothing
+  }
+  return true;
+}
+
+bool check_residuals(const ipc::CommandEntry& command, const ipc::CommandExtra& extra,
+                     const ProcessPlace& place, std::size_t member, const ResidualsView& memory,
+                     CommandRanges& ranges, Refusal& refusal) noexcept {
+  if (member != 0) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "residuals of member %zu: what a rank's encoding loses is kept by its member 0",
+                  member);
+  }
+  if (command.count == 0) return true;
+  const CollectiveCall call = command.call();
+  // It is a sum, so each process has an input, and that it does not overflow has been seen.
+  const std::uint64_t bytes =
+      extent_of(call, place)->input / element_bytes(call.datatype) * sizeof(float);
+  const auto is_at = [&](const char* which, std::uint32_t handle, std::uint64_t offset,
+                         const MemoryView& view, Range& range) noexcept {
+    if (!check_bounds(which, handle, offset, bytes, view, range, refusal)) return false;
+    return offset % sizeof(float) == 0 ||
+           refuse(refusal, ErrorCode::kInvalidArgument,
+                  "%s at offset %" PRIu64 " is not aligned to 4 bytes", which, offset);
+  };
+  if (extra.residual_in_memory != 0 &&
+      !is_at("residual_in", extra.residual_in_memory, extra.residual_in_offset, memory.in,
+             ranges.residual_in)) {
+    return false;
+  }
+  if (!is_at("residual_out", extra.residual_out_memory, extra.residual_out_offset, memory.out,
+             ranges.residual_out)) {
+    return false;
+  }
+  const Range& out = ranges.residual_out;
+  if (out.overlaps(ranges.residual_in) || out.overlaps(ranges.input) ||
+      out.overlaps(ranges.output) || ranges.residual_in.overlaps(ranges.output)) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "residual_out overlaps what the command reads or writes, or residual_in its "
+                  "output: a part that is made twice would differ");
   }
   return true;
 }

@@ -30,10 +30,24 @@ struct Range {
 struct CommandRanges {
   Range input;
   Range output;
+  Range residual_in{};   ///< read
+  Range residual_out{};  ///< written; empty if the command has no residuals
   /// Whether the two commands may not run at once: one writes what the other touches.
   [[nodiscard]] bool conflicts(const CommandRanges& other) const noexcept {
-    return output.overlaps(other.output) || output.overlaps(other.input) ||
-           input.overlaps(other.output);
+    if (output.overlaps(other.output) || output.overlaps(other.input) ||
+        input.overlaps(other.output)) {
+      return true;
+    }
+    if (residual_out.begin == nullptr && other.residual_out.begin == nullptr) [[likely]]
+      return false;
+    return writes_residual_over(other) || other.writes_residual_over(*this);
+  }
+
+ private:
+  [[nodiscard]] bool writes_residual_over(const CommandRanges& other) const noexcept {
+    return residual_out.overlaps(other.input) || residual_out.overlaps(other.output) ||
+           residual_out.overlaps(other.residual_in) || residual_out.overlaps(other.residual_out) ||
+           output.overlaps(other.residual_in);
   }
 };
 
@@ -47,6 +61,8 @@ struct OpLimits {
   std::uint32_t max_chunks = 0;  ///< the limit for one op on one lane
   /// Why the group has no transfers; nullptr: it has them.
   const char* why_no_transfers = nullptr;
+  /// Why no op may travel in a wire format; nullptr: it may.
+  const char* why_no_formats = nullptr;
 };
 
 /// The client's memory that a command's handle names.
@@ -68,6 +84,12 @@ struct SplitsView {
   const ipc::SplitTable* table = nullptr;
 };
 
+/// The memory of a command's residuals, if it has any.
+struct ResidualsView {
+  MemoryView in;
+  MemoryView out;
+};
+
 /// Checks collective, datatype, redop, root, count, offsets, bounds, size and how input and output
 /// lie. Does not look at other commands (see CommandRanges::conflicts).
 /// @param place the calling process's place in its group.
@@ -77,5 +99,12 @@ struct SplitsView {
                                  const ProcessPlace& place, const MemoryView& input,
                                  const MemoryView& output, CommandRanges& ranges, Refusal& refusal,
                                  SplitsView* splits = nullptr) noexcept;
+/// Of a command with residuals that check_command() took: whether its process may have them, and
+/// where they lie. @return false, and sets `refusal`; or true, and adds to `ranges`.
+/// @param member  of its rank.
+[[nodiscard]] bool check_residuals(const ipc::CommandEntry& command, const ipc::CommandExtra& extra,
+                                   const ProcessPlace& place, std::size_t member,
+                                   const ResidualsView& memory, CommandRanges& ranges,
+                                   Refusal& refusal) noexcept;
 
 }  // namespace gradwire::command

@@ -52,7 +52,8 @@ bool CommandLane::waits_for_input() const noexcept {
 
 void CommandLane::add_group(std::uint64_t group_handle,
                             std::span<const std::uint32_t> member_clients, std::uint16_t rank,
-                            const OpLimits& limits, const std::string& why_no_transfers) {
+                            const OpLimits& limits, const std::string& why_no_transfers,
+                            const std::string& why_no_formats) {
   auto group = std::make_unique<Group>();
   group->handle = group_handle;
   group->rank = rank;
@@ -60,6 +61,8 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->why_no_transfers = why_no_transfers;
   group->limits.why_no_transfers =
       why_no_transfers.empty() ? nullptr : group->why_no_transfers.c_str();
+  group->why_no_formats = why_no_formats;
+  group->limits.why_no_formats = why_no_formats.empty() ? nullptr : group->why_no_formats.c_str();
   group->limits.lanes =
       static_cast<std::uint8_t>(std::min<std::size_t>(limits.lanes, lanes_.size()));
   for (const std::uint32_t client_id : member_clients) {

@@ -65,7 +65,7 @@ class CommandLane {
   void add_event(std::uint32_t client_id, std::uint32_t handle, reduce::ReadyEvent* event);
   void add_group(std::uint64_t group_handle, std::span<const std::uint32_t> member_clients,
                  std::uint16_t rank, const OpLimits& limits,
-                 const std::string& why_no_transfers = {});
+                 const std::string& why_no_transfers = {}, const std::string& why_no_formats = {});
   /// A member posts no more on the group, and the others of its rank are still there. What can then
   /// never be done, of its own or of what others called, aborts the group, now or as soon as it is
   /// called.
@@ -120,9 +120,9 @@ class CommandLane {
   bool end_some() noexcept;
   void cut_off(Client& client, AbortCode code, const char* why) noexcept;
   [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command,
-                                  double factor) noexcept;
+                                  const ipc::CommandExtra& extra) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,
-               const ipc::CommandEntry& command, double factor) noexcept;
+               const ipc::CommandEntry& command, const ipc::CommandExtra& extra) noexcept;
   void begin_transfers(Client& client, Group& group, std::size_t member, std::uint16_t record,
                        const TransferCommand& command) noexcept;
   void take_over_transfers(Group& group) noexcept;

@@ -46,7 +46,8 @@ struct Record {
   CommandRanges ranges;
   Memory* input = nullptr;
   Memory* output = nullptr;
-  Memory* splits = nullptr;
+  /// Of splits, or of residuals.
+  std::array<Memory*, 2> beside{};
   reduce::ReadyEvent* ready = nullptr;  // set until the event is seen to have passed
   std::uint32_t status = 0;
   std::uint16_t active_index = 0;  // its place in Client::active
@@ -71,8 +72,8 @@ struct Client {
   bool has_held = false;           // a command was read, but its op slot is not free yet
   bool awake = false;              // its queue is checked each round
   std::uint32_t quiet_rounds = 0;  // rounds in a row without a command
-  double held_factor = 1;
   ipc::CommandEntry held;
+  ipc::CommandExtra held_extra;
   AbortReason fault;
   std::unordered_map<std::uint32_t, reduce::ReadyEvent*> events;
 
@@ -125,6 +126,7 @@ struct Group {
   std::vector<collective::OpSpec> specs;     // [kOpSlots]
   std::vector<double> factors;               // [kOpSlots][members], of premul-sums
   std::string why_no_transfers;              // empty: it has them
+  std::string why_no_formats;                // likewise
   std::unique_ptr<TransferCalls> transfers;  // made by the first call
 
   /// @return the member's place among the group's processes.

@@ -102,14 +102,14 @@ bool CommandLane::poll_client(Client& client, std::uint64_t until) noexcept {
        ++i) {
     if (client.has_held) {
       ++steps_;
-      if (!take_command(client, client.held, client.held_factor)) return worked;
+      if (!take_command(client, client.held, client.held_extra)) return worked;
       client.has_held = false;
       worked = true;
       continue;
     }
     ipc::CommandEntry command;
-    double factor = 1;
-    const ipc::PopResult popped = client.port->queue.pop_command(command, factor);
+    ipc::CommandExtra extra;
+    const ipc::PopResult popped = client.port->queue.pop_command(command, extra);
     if (popped == ipc::PopResult::kEmpty) break;
     if (popped == ipc::PopResult::kPeerFault) {
       cut_off(client, AbortCode::kClientDied,
@@ -120,9 +120,9 @@ bool CommandLane::poll_client(Client& client, std::uint64_t until) noexcept {
     worked = true;
     ++steps_;
     count(counters_.commands);
-    if (!take_command(client, command, factor)) {
+    if (!take_command(client, command, extra)) {
       client.held = command;
-      client.held_factor = factor;
+      client.held_extra = extra;
       client.has_held = true;
       break;
     }
@@ -155,7 +155,7 @@ bool CommandLane::hand_out_some() noexcept {
 
 /// @return false where the command has to wait for a slot.
 bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
-                               double factor) noexcept {
+                               const ipc::CommandExtra& extra) noexcept {
   const std::uint16_t index = client.free[client.free_count - 1];
   Record& record = client.records[index];
   Refusal refusal;
@@ -175,7 +175,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   const auto event = client.events.find(command.ready_event);
   CommandRanges ranges;
   SplitsView splits;
-  Memory* split_memory = nullptr;
+  std::array<Memory*, 2> beside{};
   const bool transfers = is_transfer(command.collective);
   if (group == nullptr) {
     refusal.code = ErrorCode::kNotFound;
@@ -211,12 +211,20 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
                  ? MemoryView{}
                  : MemoryView{memory->region.base, memory->region.bytes};
     };
-    if (command.flags == ipc::CommandEntry::kHasSplits) {
-      split_memory = memories_.find(client.port->client_id, command.root);
-      splits.memory = view(split_memory);
+    if (command.has_splits()) {
+      beside[0] = memories_.find(client.port->client_id, command.root);
+      splits.memory = view(beside[0]);
     }
-    if (check_command(command, group->limits, group->place_of(member), view(input), view(output),
-                      ranges, refusal, &splits)) {
+    const ProcessPlace place = group->place_of(member);
+    bool good = check_command(command, group->limits, place, view(input), view(output), ranges,
+                              refusal, &splits);
+    if (good && command.has_residuals()) [[unlikely]] {
+      beside = {memories_.find(client.port->client_id, extra.residual_in_memory),
+                memories_.find(client.port->client_id, extra.residual_out_memory)};
+      good = check_residuals(command, extra, place, member, {view(beside[0]), view(beside[1])},
+                             ranges, refusal);
+    }
+    if (good) {
       for (std::uint32_t i = 0; i < client.active_count; ++i) {
         if (!ranges.conflicts(client.active_ranges[i])) continue;
         const Record& other = client.records[client.active[i]];
@@ -239,7 +247,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   record.request_id = command.request_id;
   record.op_seq = 0;
   record.ranges = ranges;
-  record.input = record.output = record.splits = nullptr;
+  record.input = record.output = nullptr;
+  record.beside = {};
   record.ready = nullptr;
   if (refusal.code != ErrorCode::kOk) {
     answers_.refuse(client, index, refusal);
@@ -254,9 +263,11 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     record.output = output;
     ++output->uses;
   }
-  if (splits.table != nullptr) {
-    record.splits = split_memory;
-    ++split_memory->uses;
+  if (splits.table == nullptr && ranges.residual_in.begin == nullptr) beside[0] = nullptr;
+  if (ranges.residual_out.begin == nullptr) beside[1] = nullptr;
+  record.beside = beside;
+  for (Memory* const memory : beside) {
+    if (memory != nullptr) ++memory->uses;
   }
   answers_.begin(client, index);
   if (transfers) {
@@ -267,13 +278,14 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     }
     begin_transfers(client, *group, member, index, call);
   } else {
-    join_op(client, *group, member, index, command, factor);
+    join_op(client, *group, member, index, command, extra);
   }
   return true;
 }
 
 void CommandLane::join_op(Client& client, Group& group, std::size_t member, std::uint16_t index,
-                          const ipc::CommandEntry& command, double factor) noexcept {
+                          const ipc::CommandEntry& command,
+                          const ipc::CommandExtra& extra) noexcept {
   Record& record = client.records[index];
   const std::uint64_t op_seq = ++group.joined_seq[member];
   record.op_seq = op_seq;
@@ -293,9 +305,16 @@ void CommandLane::join_op(Client& client, Group& group, std::size_t member, std:
     spec.tag = call.tag;
     spec.datatype = call.datatype;
     spec.redop = call.redop;
+    spec.wire = call.wire;
     spec.factors = &group.factors[op_seq % kOpSlots * group.members.size()];
+    spec.residual_in = nullptr;
+    spec.residual_out = nullptr;
   }
-  group.factors[op_seq % kOpSlots * group.members.size() + member] = factor;
+  if (record.ranges.residual_out.begin != nullptr) [[unlikely]] {
+    spec.residual_in = record.ranges.residual_in.begin;
+    spec.residual_out = const_cast<std::byte*>(record.ranges.residual_out.begin);
+  }
+  group.factors[op_seq % kOpSlots * group.members.size() + member] = extra.factor;
   slot.records[member] = index;
   spec.inputs[member] = record.ranges.input.begin;
   spec.outputs[member] = const_cast<std::byte*>(record.ranges.output.begin);

@@ -54,6 +54,7 @@ struct GroupPlan {
   std::optional<ProcessLayout> layout;        ///< the shards', if ranks differ in size or order
   std::vector<ShardPlacement> shards;         ///< by lane; a group may have fewer than the daemon
   std::string why_no_transfers;  ///< why processes cannot send to each other; else empty
+  std::string why_no_formats;    ///< why no op may travel in a wire format; else empty
 };
 
 enum class RequestType : std::uint8_t {

@@ -195,10 +195,11 @@ const std::array kKeys = {
     integer("transport", "gathered_ranks", "", 2, 1024,
             "groups of more ranks than this have gathered ops. Rank 0's counts for its group",
             GRADWIRE_FIELD(transport.gathered_ranks)),
-    choice("transport", "tiles", "never|always",
-           "always: all-reduces, reduce-scatters and all-gathers that are neither direct nor "
-           "gathered nor in two steps are summed by owners tile by tile (doc/protocol/tiles.md), "
-           "and do not go round the ring. Rank 0's counts for its group",
+    choice("transport", "tiles", "auto|never|always",
+           "auto: sums that travel in a wire format are summed by owners tile by tile "
+           "(doc/protocol/tiles.md). always: likewise all-reduces, reduce-scatters and all-gathers "
+           "without one that are neither direct nor gathered nor in two steps, and would go round "
+           "the ring. never: no call can have a wire format. Rank 0's counts for its group",
            GRADWIRE_FIELD(transport.tiles)),
     integer("transport", "tile_scratch_kib", "KiB", 64, 1u << 20,
             "memory of each lane of a group for parts of tiles, if the group has some",

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/sections.h"
@@ -59,8 +60,10 @@ struct Limits {
 };
 
 /// As RankInfo's.
-[[nodiscard]] constexpr std::uint16_t tiles_wanted(bool always) noexcept {
-  return always ? ipc::RankInfo::kTilesAlways : ipc::RankInfo::kTilesNever;
+/// @param text  of transport.tiles.
+[[nodiscard]] constexpr std::uint16_t tiles_wanted(std::string_view text) noexcept {
+  if (text == "always") return ipc::RankInfo::kTilesAlways;
+  return text == "never" ? ipc::RankInfo::kTilesNever : ipc::RankInfo::kTilesAuto;
 }
 
 struct DaemonInfo {

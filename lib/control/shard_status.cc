@@ -243,6 +243,7 @@ status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
   out.unfinished = shard.posted_op_seq - shard.done_op_seq;
   out.lane = lane;
   out.collective = name_of(shard.oldest_op.collective);
+  out.wire = name_of(shard.oldest_op.wire);
   out.bytes = shard.oldest_op.bytes;
   out.posted_s = age(shard.oldest_op.posted_at);
   out.first_chunk_s = age(shard.oldest_op.first_chunk_at);

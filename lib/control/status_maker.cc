@@ -259,8 +259,10 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
     ++out.ranks_of_one_source_port;
   }
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
-  out.tiles = group.wanted.tiles;
+  out.tiles = group.wanted.tiles && !group.wanted.tiles_for_formats_alone;
   out.why_no_tiles = group.wanted.why_no_tiles;
+  out.formats = group.wanted.tiles && group.wanted.why_no_formats.empty();
+  out.why_no_formats = group.wanted.why_no_formats;
   out.why_not_direct = group.wanted.why_not_direct;
   for (std::uint8_t lane = 0; group.plan != nullptr && lane < group.wanted.lanes; ++lane) {
     const collective::ShardStatus& shard = published_of(published, group, lane).status;

@@ -28,7 +28,10 @@ json event_json(const lane::TraceEvent& event, const GroupName* name) {
                 {"event", lane::name_of(event.type)},
                 {"op_seq", event.op_seq},
                 {"value", event.value}};
-  if (event.type != lane::TraceType::kAborted) entry["collective"] = name_of(event.collective);
+  if (event.type != lane::TraceType::kAborted) {
+    entry["collective"] = name_of(event.collective);
+    if (event.wire != WireFormat::kSame) entry["wire"] = name_of(event.wire);
+  }
   if (name != nullptr) {
     entry["group_id"] = fmt::format("{:016x}", name->key.group_id);
     entry["epoch"] = name->key.epoch;

@@ -75,7 +75,7 @@ Result<void> Communicator::open() {
   self.gathered_kib = static_cast<std::uint16_t>(keys.gathered_kib);
   self.gathered_ranks = static_cast<std::uint16_t>(keys.gathered_ranks);
   self.tiles = true;
-  self.tiles_wanted = control::tiles_wanted(config_.shard.tiles);
+  self.tiles_wanted = control::tiles_wanted(config_.shard.tiles ? "always" : "never");
   self.fold_sources = kMaxRanks;
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());

@@ -19,8 +19,11 @@ command::CommandRanges ranges_of(const void* input, const void* output, std::uin
     const auto* begin = static_cast<const std::byte*>(base);
     return command::Range{begin, begin + count * element_bytes(datatype)};
   };
-  return count == 0 ? command::CommandRanges{}
-                    : command::CommandRanges{range(input), range(output)};
+  command::CommandRanges ranges;
+  if (count == 0) return ranges;
+  ranges.input = range(input);
+  ranges.output = range(output);
+  return ranges;
 }
 
 }  // namespace

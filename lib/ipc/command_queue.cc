@@ -38,16 +38,15 @@ QueueRegion* open_queue_region(void* memory, std::size_t bytes) noexcept {
   return region;
 }
 
-PopResult DaemonQueue::pop_command(CommandEntry& out, double& factor) noexcept {
+PopResult DaemonQueue::pop_command(CommandEntry& out, CommandExtra& extra) noexcept {
   const std::uint32_t tail = region_->command_tail.load(std::memory_order_acquire);
   const std::uint32_t available = tail - command_head_;
   if (available == 0) return PopResult::kEmpty;
   if (available > kCommandEntries) return PopResult::kPeerFault;
   copy_out(out, region_->commands[command_head_ % kCommandEntries]);
-  factor = 1;
-  if (out.redop == static_cast<std::uint8_t>(RedOp::kPremulSum)) [[unlikely]] {
-    copy_out(factor, region_->factors[command_head_ % kCommandEntries]);
-  }
+  extra = {};
+  if (out.has_extra()) [[unlikely]]
+    copy_out(extra, region_->extras[command_head_ % kCommandEntries]);
   ++command_head_;
   region_->command_head.store(command_head_, std::memory_order_release);
   return PopResult::kEntry;
@@ -91,13 +90,11 @@ bool DaemonQueue::has_command() const noexcept {
   return region_->command_tail.load(std::memory_order_acquire) != command_head_;
 }
 
-bool ClientQueue::push_command(const CommandEntry& entry, double factor) noexcept {
+bool ClientQueue::push_command(const CommandEntry& entry, const CommandExtra& extra) noexcept {
   const std::uint32_t head = region_->command_head.load(std::memory_order_acquire);
   if (command_tail_ - head >= kCommandEntries) return false;
   std::memcpy(&region_->commands[command_tail_ % kCommandEntries], &entry, sizeof(entry));
-  if (entry.redop == static_cast<std::uint8_t>(RedOp::kPremulSum)) {
-    region_->factors[command_tail_ % kCommandEntries] = factor;
-  }
+  if (entry.has_extra()) region_->extras[command_tail_ % kCommandEntries] = extra;
   ++command_tail_;
   region_->command_tail.store(command_tail_, std::memory_order_release);
   return true;

@@ -13,10 +13,11 @@
 
 #include "base/collective_call.h"
 #include "base/types.h"
+#include "base/wire_format.h"
 
 namespace gradwire::ipc {
 
-inline constexpr std::uint32_t kQueueMagic = 0x47575133;  // "GWQ3"
+inline constexpr std::uint32_t kQueueMagic = 0x47575134;  // "GWQ4"
 /// Commands that a client may have outstanding: ops of groups, and transfers besides, whose
 /// receives may wait for long.
 inline constexpr std::uint32_t kOpCommands = 256;
@@ -28,8 +29,8 @@ static_assert(kOpCommands + kTransferCommands <= kCompletionEntries);
 /// One call. A field that its collective does not take is 0: the redop of what is only moved, the
 /// root but of a reduce and a broadcast, everything but the tag of a barrier. Memory that the
 /// process neither reads nor writes, such as the output of a reduce that is not its root's, is not
-/// looked at. A daemon that does not know a collective refuses it by its number. The factor of a
-/// premul-sum stands beside it: QueueRegion::factors.
+/// looked at. A daemon that does not know a collective refuses it by its number. What
+/// few commands have stands beside it: CommandExtra.
 struct alignas(64) CommandEntry {
   std::uint64_t request_id = 0;    ///< the client's own; comes back in the completion
   std::uint64_t group_handle = 0;  ///< from the join reply
@@ -42,19 +43,43 @@ struct alignas(64) CommandEntry {
   Collective collective = Collective::kAllReduce;
   std::uint8_t datatype = 0;  ///< gradwire::DataType
   std::uint8_t redop = 0;     ///< gradwire::RedOp
+  /// The lower four bits are flags, the upper four the WireFormat.
   std::uint8_t flags = 0;
   static constexpr std::uint8_t kHasSplits = 1;
+  static constexpr std::uint8_t kHasResiduals = 2;  ///< CommandExtra says where; with a format
   std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
   /// A process; of a send or a receive the other one. With kHasSplits the memory in which the
   /// SplitTable lies, `count` bytes from its start: who gathers or scatters by splits is the root.
   std::uint32_t root = 0;
 
+  [[nodiscard]] bool has_splits() const noexcept { return (flags & 0x0f) == kHasSplits; }
+  [[nodiscard]] bool has_residuals() const noexcept { return (flags & 0x0f) == kHasResiduals; }
+  [[nodiscard]] bool has_extra() const noexcept {
+    return redop == static_cast<std::uint8_t>(RedOp::kPremulSum) || has_residuals();
+  }
+  [[nodiscard]] WireFormat wire() const noexcept { return static_cast<WireFormat>(flags >> 4); }
+  void set_wire(WireFormat format) noexcept {
+    flags = static_cast<std::uint8_t>((flags & 0x0f) | static_cast<unsigned>(format) << 4);
+  }
   [[nodiscard]] CollectiveCall call() const noexcept {
-    return {collective, static_cast<DataType>(datatype), static_cast<RedOp>(redop), count, root,
-            tag};
+    return {
+        collective, static_cast<DataType>(datatype), static_cast<RedOp>(redop), count, root, tag,
+        wire()};
   }
 };
 static_assert(sizeof(CommandEntry) == 64);
+
+/// What stands beside a command that has_extra().
+struct CommandExtra {
+  double factor = 1;  ///< of a premul-sum
+  // Of a command with kHasResiduals: fp32, as many as the input has elements. What is read is added
+  // to what the rank gives, and what its encoding loses is written. Handles from allocate replies.
+  std::uint32_t residual_in_memory = 0;  ///< 0: nothing is added
+  std::uint32_t residual_out_memory = 0;
+  std::uint64_t residual_in_offset = 0;  ///< bytes
+  std::uint64_t residual_out_offset = 0;
+};
+static_assert(sizeof(CommandExtra) == 32);
 
 /// Where the blocks of an all-to-all, a gather or a scatter lie that are not equally large. The
 /// client writes it to its own memory, aligned to 8 bytes, and leaves it there until the op is
@@ -106,7 +131,7 @@ struct QueueRegion {
   std::atomic<std::uint64_t> woken_at_ns;  ///< daemon: when it last did, by CLOCK_MONOTONIC
   alignas(64) CommandEntry commands[kCommandEntries];
   CompletionEntry completions[kCompletionEntries];
-  double factors[kCommandEntries];  ///< of the command at the same place, if it is a premul-sum
+  CommandExtra extras[kCommandEntries];  ///< of the command at the same place
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert((kCommandEntries & (kCommandEntries - 1)) == 0);
@@ -128,11 +153,11 @@ class DaemonQueue {
   DaemonQueue() = default;
   explicit DaemonQueue(QueueRegion* region) noexcept : region_(region) {}
   /// Copies the next command out. kPeerFault: the client's index cannot be; drop the client.
-  /// @param factor  gets that of a premul-sum, and of another command 1.
-  [[nodiscard]] PopResult pop_command(CommandEntry& out, double& factor) noexcept;
+  /// @param extra  gets what stands beside it, and of a command without one the defaults.
+  [[nodiscard]] PopResult pop_command(CommandEntry& out, CommandExtra& extra) noexcept;
   [[nodiscard]] PopResult pop_command(CommandEntry& out) noexcept {
-    double factor = 1;
-    return pop_command(out, factor);
+    CommandExtra extra;
+    return pop_command(out, extra);
   }
   /// @return whether there was room. There always is while no more commands are outstanding than
   /// kCompletionEntries; an index of the client's that cannot be counts as no room.
@@ -158,7 +183,8 @@ class ClientQueue {
   ClientQueue() = default;
   explicit ClientQueue(QueueRegion* region) noexcept : region_(region) {}
   /// @return whether there was room.
-  [[nodiscard]] bool push_command(const CommandEntry& entry, double factor = 1) noexcept;
+  [[nodiscard]] bool push_command(const CommandEntry& entry,
+                                  const CommandExtra& extra = {}) noexcept;
   /// @return whether the daemon sleeps, so that the doorbell must be rung after a push.
   [[nodiscard]] bool daemon_sleeps() const noexcept;
   [[nodiscard]] PopResult pop_completion(CompletionEntry& out) noexcept;

@@ -173,7 +173,9 @@ struct RankInfo {
   std::uint16_t tiles = 0;
   /// Wire formats that it has: bit 0 bf16, bit 1 int8.
   std::uint16_t formats = 0;
+  static constexpr std::uint16_t kAllFormats = 3;
   // transport.tiles: rank 0's counts for the group.
+  static constexpr std::uint16_t kTilesAuto = 0;
   static constexpr std::uint16_t kTilesAlways = 1;
   static constexpr std::uint16_t kTilesNever = 2;
   std::uint16_t tiles_wanted = 0;

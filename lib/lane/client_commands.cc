@@ -57,7 +57,7 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
                                         .folds_only = config.folds_only(),
                                         .lanes = config.lanes,
                                         .max_chunks = config.max_chunks},
-                      plan.why_no_transfers);
+                      plan.why_no_transfers, plan.why_no_formats);
 }
 
 bool ClientCommands::poll(TimeNs now) noexcept {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "base/wire_format.h"
 
 namespace gradwire::lane {
 
@@ -33,7 +34,7 @@ struct TraceEvent {
   std::uint16_t culprit_rank = 0;  ///< kAborted
   std::uint16_t reporter_rank = 0;
   Collective collective = Collective::kAllReduce;  ///< for all but kAborted
-  std::uint8_t reserved = 0;
+  WireFormat wire = WireFormat::kSame;             ///< likewise
 };
 
 class TraceRing {

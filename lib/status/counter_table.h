@@ -36,6 +36,9 @@ struct Counter {
 inline constexpr const char* kStallHelp =
     "Time with an unfinished op during which nothing arrived and nothing was acknowledged.";
 
+inline constexpr const char* kFormatsHelp =
+    "Ops whose elements travelled in a wire format, by lane and format.";
+
 inline constexpr auto kShardCounters = std::to_array<Counter<ShardCounts>>({
     {"data_packets_sent",
      &ShardCounts::data_packets_sent,
@@ -118,6 +121,12 @@ inline constexpr auto kShardCounters = std::to_array<Counter<ShardCounts>>({
     {"ops_tiles",
      &ShardCounts::ops_tiles,
      {"gradwire_tile_ops_total", "Ops that owners summed tile by tile, by lane."}},
+    {"ops_bf16",
+     &ShardCounts::ops_bf16,
+     {"gradwire_format_ops_total", kFormatsHelp, "format", "bf16"}},
+    {"ops_int8",
+     &ShardCounts::ops_int8,
+     {"gradwire_format_ops_total", kFormatsHelp, "format", "int8"}},
     {"tile_pieces_sent", &ShardCounts::tile_pieces_sent},
     {"tile_pieces_received",
      &ShardCounts::tile_pieces_received,

@@ -246,6 +246,8 @@ struct Group {
   std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
   bool tiles = false;              ///< larger ops go by tiles
   std::string why_no_tiles;        ///< why they do not, though rank 0 wants it
+  bool formats = false;            ///< sums may travel as bf16 and int8
+  std::string why_no_formats;      ///< why not; empty in a group of one rank, too
   std::string why_not_direct;      ///< why none is, though rank 0 wants it
   std::vector<Shard> shards;       ///< by lane
 };
@@ -259,7 +261,8 @@ struct Op {
   std::uint64_t unfinished = 0;  ///< it, and those after it
   std::uint32_t lane = 0;
   std::string collective;
-  std::uint64_t bytes = 0;  ///< of the whole op
+  std::string wire = "same";  ///< the format in which its elements travel
+  std::uint64_t bytes = 0;    ///< of the whole op, in its datatype
   std::optional<double> posted_s;
   std::optional<double> first_chunk_s;
   std::uint64_t retransmissions = 0;

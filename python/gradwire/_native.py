@@ -141,13 +141,15 @@ class Call(ctypes.Structure):
         ("factor", ctypes.c_double),
         ("stream", ctypes.c_void_p),
         ("on_stream", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("wire", ctypes.c_int32),
         ("input_counts", ctypes.POINTER(ctypes.c_uint64)),
         ("output_counts", ctypes.POINTER(ctypes.c_uint64)),
         ("input_bytes", ctypes.c_uint64),
         ("output_bytes", ctypes.c_uint64),
         ("has_sizes", ctypes.c_uint32),
         ("reserved_sizes", ctypes.c_uint32),
+        ("residual_in", ctypes.c_void_p),
+        ("residual_out", ctypes.c_void_p),
     ]
 
 

@@ -31,6 +31,8 @@ from .transfers import Transfers
 
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4, "band": 5, "bor": 6, "bxor": 7,
        "premul_sum": 8}
+# How elements of a sum travel between ranks (doc/formats.md).
+WIRES = {"same": 0, "bf16": 1, "int8": 2}
 DATATYPES = {
     "fp32": 0,
     "fp64": 1,
@@ -326,6 +328,13 @@ def _check_op(op, factor):
                          % (op, factor))
 
 
+def _wire_of(wire):
+    """The number of the wire format ``wire``; None is 0, "same"."""
+    if wire is not None and (not isinstance(wire, str) or wire not in WIRES):
+        raise ValueError("wire is %r: it must be one of %s" % (wire, ", ".join(WIRES)))
+    return WIRES[wire or "same"]
+
+
 def _check_dtype(dtype):
     if dtype is not None and (not isinstance(dtype, str) or dtype not in DATATYPES):
         raise ValueError("dtype is %r: it must be one of %s" % (dtype, ", ".join(DATATYPES)))
@@ -366,7 +375,8 @@ class Group(Transfers):
             raise GradwireError(Status.INVALID_ARGUMENT, "the group has been closed")
         return self._handle
 
-    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0, stream=None, factor=None):
+    def all_reduce(self, value, op="sum", out=None, dtype=None, tag=0, stream=None, factor=None,
+                   wire=None, residuals=(None, None)):
         """Posts an all-reduce of an array or tensor and returns its Work at once: of numpy's, of
         torch's on the CPU or a CUDA device, or of whatever has a __cuda_array_interface__.
 
@@ -376,6 +386,13 @@ class Group(Transfers):
         Client.allocate is reduced where it lies; other memory is copied and counted.
         ``op="premul_sum"``, of floats, multiplies the input by ``factor`` before it is summed: in
         fp64 for fp64, else in fp32. Each process has its own.
+        ``wire="bf16"`` (of fp32) and ``"int8"`` (of fp32 and bf16), for sum and avg: elements
+        travel in that format, in a half or a quarter of fp32's bytes, and the result is rounded
+        (doc/formats.md says how). Every process passes the same; UNSUPPORTED says why this group
+        has no formats. ``residuals=(before, after)``, of such an op, are two arrays of fp32 of
+        the input's size, in memory of Client.allocate, for error feedback: ``before`` is added to
+        what this rank gives, and what its encoding loses is written to ``after``, to be the next
+        step's ``before``. Member 0 of each rank passes them; either may be None.
 
         What is on a GPU may still be computed: it is read when ``stream`` has come to this call.
         None is torch's current stream of that device. If the daemon's gradient memory is the host's
@@ -400,11 +417,12 @@ class Group(Transfers):
             raise ValueError("one of input and output is on a GPU and the other is not: put both "
                              "on the same side")
         if source.on_gpu and self._is_elsewhere(value):
-            return self._all_reduce_staged(value, op, out, tag, factor)
+            return self._all_reduce_staged(value, op, out, tag, factor, wire, residuals)
         return self._post(ALL_REDUCE, value, out, source, target, source.count, tag, OPS[op],
-                          factor=factor, stream=stream)
+                          factor=factor, stream=stream, wire=wire, residuals=residuals)
 
-    def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0, factor=None):
+    def reduce_scatter(self, value, out=None, op="sum", dtype=None, tag=0, factor=None, wire=None,
+                       residuals=(None, None)):
         """Posts a reduce-scatter and returns its Work at once: process p gets block p of what the
         inputs of all processes come to. ``value`` has ``processes`` blocks of equal size, one after
         the other. ``out`` gets this process's block; None: it is written over this process's block
@@ -417,7 +435,7 @@ class Group(Transfers):
             out = _flat(value)[self.process * count : (self.process + 1) * count]
         source, target = self._pair(value, out, dtype, "reduce-scatter", self.processes, 1)
         return self._post(REDUCE_SCATTER, value, out, source, target, target.count, tag, OPS[op],
-                          factor=factor)
+                          factor=factor, wire=wire, residuals=residuals)
 
     def all_gather(self, value, out, dtype=None, tag=0):
         """Posts an all-gather and returns its Work at once: ``out`` gets the ``value`` of every
@@ -437,7 +455,7 @@ class Group(Transfers):
         return self._post(BROADCAST, value, value, source, target, source.count, tag,
                           root=self._root(root))
 
-    def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0, factor=None):
+    def reduce(self, value, root=0, op="sum", out=None, dtype=None, tag=0, factor=None, wire=None):
         """Posts a reduce and returns its Work at once: process ``root`` gets in ``out``, or in
         ``value`` itself if that is None, what the inputs of all come to. Elsewhere ``out`` is not
         used, ``value`` stays as it is, and wait() returns None."""
@@ -446,11 +464,11 @@ class Group(Transfers):
         if self.process != root:
             source = self._single(value, dtype, "reduce")
             return self._post(REDUCE, value, None, source, None, source.count, tag, OPS[op], root,
-                              factor)
+                              factor, wire=wire)
         out = value if out is None else out
         source, target = self._pair(value, out, dtype, "reduce", 1, 1)
         return self._post(REDUCE, value, out, source, target, source.count, tag, OPS[op], root,
-                          factor)
+                          factor, wire=wire)
 
     def barrier(self, tag=0):
         """Posts a barrier and returns its Work at once: it is done when every process has posted
@@ -494,7 +512,8 @@ class Group(Transfers):
         return source, target
 
     def _post(self, collective, value, out, source, target, count, tag, redop=0, root=0,
-              factor=None, stream=None, counts=(None, None)):
+              factor=None, stream=None, counts=(None, None), wire=None,
+              residuals=(None, None)):
         given = source if source is not None else target
         if given is None or not given.on_gpu:
             stream = None
@@ -506,14 +525,32 @@ class Group(Transfers):
             None if target is None else target.address,
             count, 0 if given is None else DATATYPES[given.name], redop, root,
             integer(tag, "tag", 0, MAX_U32), 0 if factor is None else factor,
-            None if stream is None else handle_of(stream), stream is not None, 0, *counts,
-            0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1,
+            None if stream is None else handle_of(stream), stream is not None,
+            _wire_of(wire), *counts,
+            0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1, 0,
+            *(self._residual(array, source) for array in residuals),
         )
         handle = ctypes.c_void_p()
         check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))
         self._client._free_dropped()
         on_gpu = given is not None and given.on_gpu
-        return Work(handle, value, out, self._client if on_gpu else None)
+        work = Work(handle, value, out, self._client if on_gpu else None)
+        work._keep += tuple(residuals)
+        return work
+
+    @staticmethod
+    def _residual(array, source):
+        """The address of a residual, which has as many elements as the input."""
+        if array is None:
+            return None
+        buffer = _Buffer(array, None)
+        if buffer.on_gpu or buffer.name != "fp32" or buffer.count != source.count:
+            raise ValueError("a residual has %d elements of %s%s: it needs %d of fp32, of the host"
+                             % (buffer.count, buffer.name, " on a GPU" if buffer.on_gpu else "",
+                                source.count))
+        if not buffer.writable:
+            raise ValueError("a residual is read-only")
+        return buffer.address
 
     def _is_elsewhere(self, value):
         """Whether a value on a GPU is torch's, and the daemon's gradient memory on another GPU."""
@@ -528,13 +565,14 @@ class Group(Transfers):
             return cuda.current_stream(value.device)
         return 0 if source.stream is None else source.stream
 
-    def _all_reduce_staged(self, value, op, out, tag, factor):
+    def _all_reduce_staged(self, value, op, out, tag, factor, wire, residuals):
         """Of a tensor on a GPU that the daemon's gradient memory is not on."""
         nbytes = value.numel() * value.element_size()
         memory = self._client.allocate(max(nbytes, 1))
         shared = memory.tensor(value.dtype, value.numel())
         shared.copy_(value.view(-1))
-        work = self.all_reduce(shared, op, tag=tag, factor=factor)
+        work = self.all_reduce(shared, op, tag=tag, factor=factor, wire=wire,
+                               residuals=residuals)
         work._output = out
         work._keep = (shared, value, out)
         work._finish = lambda: out.view(-1).copy_(shared)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What wire formats make of values (doc/protocol/formats.md). No call takes a format yet."""
+"""What wire formats make of values (doc/formats.md). Of a call that is Group's ``wire``."""
 import numpy
 
 from ._native import GradwireError, Status, check, lib
-from .client import _OF_NUMPY, DATATYPES, _Buffer
-
-WIRES = {"same": 0, "bf16": 1, "int8": 2}
+from .client import _OF_NUMPY, DATATYPES, WIRES, _Buffer
 
 
 def round_trip(values, wire, out=None, residual=None, dtype=None):

@@ -3,7 +3,7 @@
 # A link of a given rate on one machine: two namespaces joined by a veth, with a token bucket at
 # both ends through which everything goes. Frames of gradwire do if they are sent by af_packet
 # without qdisc_bypass; af_xdp goes past the bucket.
-# Needs setup.sh.
+# Needs setup.sh, and for daemons daemons.sh.
 
 # shaped_gbit_check OPTION VALUE: Gbit/s that a bucket keeps exactly, and two cores can fill.
 shaped_gbit_check() {
@@ -32,6 +32,40 @@ shaped_vdev() {
   (($2 <= 1900)) || frame=16384
   printf 'net_af_packet0,iface=%s,qdisc_bypass=0,blocksz=65536,framesz=%d,framecnt=512' "$1" \
     "$frame"
+}
+
+# shaped_hosts GBIT: two namespaces, which daemon_netns then names, a veth with a bucket at each
+# end, gwv0 and gwv1, and addresses 10.79.1.1 and 10.79.1.2 of the kernel.
+shaped_hosts() {
+  local i namespaces=()
+  for i in 0 1; do
+    namespaces[i]=gwd$$-$i
+    ip netns add "${namespaces[i]}" || die "this kernel or container has no network namespaces."
+    on_exit ip netns del "${namespaces[i]}"
+  done
+  ip -n "${namespaces[0]}" link add gwv0 type veth peer name gwv1 netns "${namespaces[1]}" ||
+    die "this kernel has no veth devices."
+  for i in 0 1; do
+    ip -n "${namespaces[i]}" link set gwv$i mtu 1500 up
+    ip -n "${namespaces[i]}" link set lo up
+    ip -n "${namespaces[i]}" addr add "10.79.1.$((i + 1))/24" dev gwv$i
+    # As a wire has them: no frame above the MTU.
+    ip netns exec "${namespaces[i]}" ethtool -K gwv$i tso off gso off gro off >/dev/null ||
+      die "ethtool does not turn the offloads of a veth off."
+    shape "$1" "${namespaces[i]}" gwv$i
+  done
+  daemon_netns=("${namespaces[@]}")
+}
+
+# shaped_daemons_start GBIT: a daemon in each, by af_packet through the bucket.
+shaped_daemons_start() {
+  local i
+  for i in 0 1; do
+    daemon_write_config $i \
+      "net_af_packet0=10.79.2.$((i + 1))/24,1500,$(shaped_port_rate "$1")"
+    daemon_start $i --vdev "$(shaped_vdev gwv$i 1500)"
+  done
+  for i in 0 1; do daemon_wait_ready $i || return 1; done
 }
 
 # shaped_blast FROM_NAMESPACE TO_NAMESPACE DEVICE ADDRESS: Gbit/s that arrive at the device while

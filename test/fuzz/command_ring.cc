@@ -192,7 +192,7 @@ class Run {
   }
 
   void push(HostileClient& client, Input& input, Collective collective, std::uint32_t root) {
-    static_cast<void>(client.queue.push_command(any_command(input, collective, root)));
+    push_any(client.queue, input, collective, root);
   }
   void push_splits(HostileClient& client, Input& input) {
     const auto memory = [&](std::uint32_t handle) {
@@ -260,6 +260,8 @@ class Run {
         FUZZ_CHECK(has_root(spec.collective) == (spec.root != collective::kNoRoot));
         for (std::size_t member = 0; member < group.members.size() && spec.count != 0; ++member)
           touch(group, spec, member);
+        touch_residuals(spec, kRanks * group.members.size(),
+                        [&](auto* at, auto bytes) { return inside(group.members[0], at, bytes); });
         report(handle, lane, collective::EventType::kOpDone, op_seq);
       }
     }

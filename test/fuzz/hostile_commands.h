@@ -57,8 +57,51 @@ inline ipc::CommandEntry any_command(Input& input, Collective collective, std::u
   if ((change & 16) != 0) entry.tag = input.u32();
   if ((change & 32) != 0) entry.datatype = input.u8();
   if ((change & 64) != 0) entry.redop = input.u8();
-  if ((change & 128) != 0) entry.flags = input.u8();
+  if ((change & 128) != 0) {
+    // Formats with and without residuals, which few random flags are.
+    static constexpr std::uint8_t kSome[] = {0x10, 0x20, 0x12, 0x12};
+    const std::uint8_t flags = input.u8();
+    entry.flags = flags < 128 ? kSome[flags % std::size(kSome)] : input.u8();
+  }
   return entry;
+}
+
+/// What stands beside a command, and may be right for one with residuals.
+inline ipc::CommandExtra any_extra(Input& input) {
+  ipc::CommandExtra extra;
+  extra.residual_in_memory = input.pick(4);
+  extra.residual_out_memory = 1 + input.pick(3);
+  extra.residual_in_offset = input.pick(16) * 16;
+  extra.residual_out_offset = input.pick(16) * 16;
+  const std::uint8_t change = input.u8();
+  if ((change & 1) != 0) extra.residual_in_memory = input.u32();
+  if ((change & 2) != 0) extra.residual_out_memory = input.u32();
+  if ((change & 4) != 0) extra.residual_in_offset = input.u64();
+  if ((change & 8) != 0) extra.residual_out_offset = input.u64();
+  return extra;
+}
+
+inline void push_any(ipc::ClientQueue& queue, Input& input, Collective collective,
+                     std::uint32_t root) {
+  const ipc::CommandEntry command = any_command(input, collective, root);
+  const auto extra = command.has_residuals() ? any_extra(input) : ipc::CommandExtra{};
+  static_cast<void>(queue.push_command(command, extra));
+}
+
+/// Reads and writes an op's residuals, which have to be member 0's and apart.
+/// @param inside  whether so many bytes lie in memory of that member's.
+template <class Inside>
+void touch_residuals(const collective::OpSpec& spec, std::uint64_t processes, Inside&& inside) {
+  if (spec.residual_out == nullptr) return;
+  FUZZ_CHECK(spec.wire != WireFormat::kSame && spec.count != 0);
+  const bool has_blocks = spec.collective == Collective::kReduceScatter;
+  const std::size_t bytes = spec.count * (has_blocks ? processes : 1) * sizeof(float);
+  FUZZ_CHECK(inside(spec.residual_out, bytes));
+  std::memset(spec.residual_out, 1, bytes);
+  if (spec.residual_in == nullptr) return;
+  FUZZ_CHECK(inside(spec.residual_in, bytes));
+  FUZZ_CHECK(spec.residual_in + bytes <= spec.residual_out ||
+             spec.residual_out + bytes <= spec.residual_in);
 }
 
 /// An all-to-all, a gather or a scatter with splits that may be right. Group g has g x `ranks`

@@ -65,6 +65,7 @@ constexpr std::array kBugs = {
     Named{"tile-done-told-once", PlantedBug::kTileDoneToldOnce},
     Named{"tile-not-entered-again", PlantedBug::kTileNotEnteredAgain},
     Named{"tile-late-part", PlantedBug::kTileLatePart},
+    Named{"residual-added-twice", PlantedBug::kResidualAddedTwice},
     Named{"tile-folded-in-own-order", PlantedBug::kTileFoldedInOwnOrder},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
 };

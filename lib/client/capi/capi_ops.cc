@@ -23,12 +23,31 @@ struct Given {
   const std::uint64_t* output_counts = nullptr;
   bool more = false;
   std::optional<BufferSizes> sizes = std::nullopt;
+  gw_wire wire = GW_WIRE_SAME;
+  const float* residual_in = nullptr;
+  float* residual_out = nullptr;
 };
 
 /// A call that is refused ends those that follow each other at once, as one that is posted does.
 gw_status ended(gw_group* group, bool more, gw_status status) noexcept {
   if (status != GW_OK && !more && group != nullptr && !is_forked(group)) group->client->flush();
   return status;
+}
+
+Result<void> check_wire(const Given& given) {
+  if (given.wire < 0 || given.wire > GW_WIRE_INT8) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("wire is {}: it must be 0 to {}, a gw_wire", given.wire,
+                            static_cast<int>(GW_WIRE_INT8)));
+  }
+  const auto wire = static_cast<WireFormat>(given.wire);
+  const auto redop = static_cast<RedOp>(given.redop);
+  const auto datatype = static_cast<DataType>(given.datatype);
+  if (fits(wire, given.collective, redop, datatype)) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("{} {} of {} cannot travel as {}: {}", name_of(given.collective), name_of(redop),
+                  name_of(datatype), name_of(wire), misfit_of(wire, given.collective, redop)));
 }
 
 gw_status post(gw_group* group, const Given& given, gw_work** work) {
@@ -55,18 +74,26 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
       return fail(ErrorCode::kInvalidArgument,
                   "redop premul_sum has a factor: call gw_post(), with it in gw_call");
     }
+    if (auto travels = check_wire(given); !travels) return travels;
     if (is_forked(group)) return forked();
     const CollectiveCall call{given.collective,
                               static_cast<DataType>(given.datatype),
                               static_cast<RedOp>(given.redop),
                               given.count,
                               given.root,
-                              given.tag};
-    auto result =
-        group->client->post(group->self, {static_cast<const std::byte*>(given.input),
-                                          static_cast<std::byte*>(given.output), call, given.stream,
-                                          given.factor.value_or(1), given.input_counts,
-                                          given.output_counts, given.more, given.sizes});
+                              given.tag,
+                              static_cast<WireFormat>(given.wire)};
+    PostArguments arguments{static_cast<const std::byte*>(given.input),
+                            static_cast<std::byte*>(given.output), call};
+    arguments.stream = given.stream;
+    arguments.factor = given.factor.value_or(1);
+    arguments.residual_in = given.residual_in;
+    arguments.residual_out = given.residual_out;
+    arguments.input_counts = given.input_counts;
+    arguments.output_counts = given.output_counts;
+    arguments.more = given.more;
+    arguments.sizes = given.sizes;
+    auto result = group->client->post(group->self, arguments);
     if (!result) return tl::unexpected(result.error());
     *work = result->get();
     return {};
@@ -274,10 +301,9 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("collective is {}: it must be a gw_collective", known->collective));
     }
-    if (known->on_stream > 1 || known->reserved != 0) {
+    if (known->on_stream > 1) {
       return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("on_stream is {} and reserved is {}: they must be 0 or 1, and 0",
-                              known->on_stream, known->reserved));
+                  fmt::format("on_stream is {}: it must be 0 or 1", known->on_stream));
     }
     if (known->has_sizes > 1 || known->reserved_sizes != 0) {
       return fail(
@@ -326,6 +352,9 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
     given.root = known->root;
     given.tag = known->tag;
     given.factor = known->factor;
+    given.wire = known->wire;
+    given.residual_in = known->residual_in;
+    given.residual_out = known->residual_out;
     if (known->on_stream == 1) given.stream = known->stream;
     if (known->has_sizes == 1) given.sizes = {known->input_bytes, known->output_bytes};
     return {};

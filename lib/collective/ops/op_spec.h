@@ -44,6 +44,12 @@ struct OpSpec {
   std::array<std::byte*, kMaxMembers> outputs{};
   /// [member_count] of a premul-sum, as long as the inputs are: what each input is multiplied by.
   const double* factors = nullptr;
+  /// Of an op with a format, fp32, as many as an input has elements, and valid as long as it is:
+  /// added to what this rank gives before it is encoded, and what its encoding loses. They have no
+  /// memory in common with each other, and residual_out none with an input or an output. nullptr:
+  /// nothing is added, or what is lost is not wanted.
+  const std::byte* residual_in = nullptr;
+  std::byte* residual_out = nullptr;
 };
 
 /// Whether shards can do it. Shard::post() refuses the others: PostResult::kUnsupported.
@@ -58,6 +64,7 @@ struct OpRecord {
   std::uint64_t bytes = 0;            ///< of the whole op, not of this lane's share
   std::uint64_t retransmissions = 0;  ///< of the shard while it was under way
   Collective collective = Collective::kAllReduce;
+  WireFormat wire = WireFormat::kSame;
 };
 
 }  // namespace gradwire::collective

@@ -28,7 +28,7 @@ struct ShapeGroup {
   std::uint64_t gathered_bytes = 0;       ///< of all slots of a gathered op
   std::uint16_t gathered_ranks = 0;       ///< no op of so many ranks, or fewer, is gathered
   const Owners* owners = nullptr;         ///< of ops in two steps; nullptr: all ranks
-  bool tiles = false;                     ///< large ops go by tiles
+  bool tiles = false;                     ///< large ops without a wire format go by tiles
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};

@@ -47,7 +47,15 @@ bool TileFormats::make_part(const TileOp& op, const TileCut::Tile& tile,
   part.datatype = op.spec.datatype;
   part.members = std::span(members_).first(memory.input_count);
   part.wire = {wire, op.cut.wire_bytes(chunk.count)};
-  return codec_.make_part(part);
+  const std::size_t first = memory.first_input * sizeof(float);
+  const std::size_t bytes = chunk.count * sizeof(float);
+  if (op.spec.residual_in != nullptr) part.residual_in = {op.spec.residual_in + first, bytes};
+  if (op.spec.residual_out != nullptr) part.residual_out = {op.spec.residual_out + first, bytes};
+  if (!codec_.make_part(part)) return false;
+  if (planted(PlantedBug::kResidualAddedTwice) && !part.residual_out.empty()) {
+    std::memcpy(const_cast<std::byte*>(part.residual_in.data()), part.residual_out.data(), bytes);
+  }
+  return true;
 }
 
 bool TileFormats::store(const TileOp& op, const TileCut::Tile& tile, const TileCut::Chunk& chunk,

@@ -198,6 +198,8 @@ void Tiles::finish_if_done(TileOp& op) noexcept {
   if (op.travels && !op.encodes && op.pullers_left > 0 && !first_is_enough) return;
   op.done = true;
   ++counters_.ops_tiles;
+  if (op.spec.wire == WireFormat::kBf16) ++counters_.ops_bf16;
+  if (op.spec.wire == WireFormat::kInt8) ++counters_.ops_int8;
   require(done_.push(op.op_seq), "an op that is done has a place");
 }
 

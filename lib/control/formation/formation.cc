@@ -308,7 +308,7 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
       group.folds_only() ? 0 : group.members.size(), group.wanted.lanes, group.wanted.payload_bytes,
       group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
       group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
-  if (group.wanted.tiles) {
+  if (group.wanted.tiles && !group.wanted.tiles_for_formats_alone) {
     spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles",
                  key_text(group.key));
   } else if (!group.wanted.why_no_tiles.empty()) {

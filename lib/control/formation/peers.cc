@@ -304,20 +304,47 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
                              Connections* known) {
   Connections own(table, folding_ranks);
   Connections& connections = known != nullptr ? *known : own;
-  if (table.size() < 2 || table[0].tiles_wanted != ipc::RankInfo::kTilesAlways) return {};
+  if (table.size() < 2) return {};
+  if (table[0].tiles_wanted == ipc::RankInfo::kTilesNever) {
+    TileAgreement never;
+    never.why_no_formats = "transport.tiles of rank 0's daemon is \"never\"";
+    return never;
+  }
+  const bool always = table[0].tiles_wanted == ipc::RankInfo::kTilesAlways;
+  const auto none = [always](const std::string& why) {
+    TileAgreement out;
+    if (always) out.why_not = why;
+    out.why_no_formats = why;
+    return out;
+  };
   const auto without =
       std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.tiles == 0; });
   if (without != table.end()) {
-    return {false, fmt::format("the daemon of rank {} has no tiles: it reduces on a GPU or is of "
-                               "an older release",
-                               without - table.begin())};
+    return none(
+        fmt::format("the daemon of rank {} has no tiles: it reduces on a GPU or is of an "
+                    "older release",
+                    without - table.begin()));
   }
   if (folding_ranks != 0) {
-    return {false, fmt::format("{} of its ranks have no members, which cannot sum tiles yet",
-                               folding_ranks)};
+    return none(
+        fmt::format("{} of its ranks have no members, which cannot sum tiles yet", folding_ranks));
   }
-  if (const auto& apart = connections.apart()) return {false, text_of(*apart, table)};
-  return {true, {}};
+  if (const auto& apart = connections.apart()) return none(text_of(*apart, table));
+  TileAgreement agreed;
+  agreed.possible = true;
+  agreed.for_formats_alone = !always;
+  const auto lacks = std::ranges::find_if(table, [](const ipc::RankInfo& info) {
+    return (info.formats & ipc::RankInfo::kAllFormats) != ipc::RankInfo::kAllFormats;
+  });
+  if (lacks != table.end()) {
+    agreed.why_no_formats = fmt::format(
+        "the daemon of rank {} does not have both wire formats, bf16 and int8: it is of another "
+        "release",
+        lacks - table.begin());
+    // Nothing would go by them.
+    agreed.possible = always;
+  }
+  return agreed;
 }
 
 TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,

@@ -77,8 +77,11 @@ struct DirectAgreement {
 /// Whether large ops of a group go by tiles, which all ranks must see alike.
 struct TileAgreement {
   bool possible = false;
+  bool for_formats_alone = false;  ///< of an op without a format none does
   /// Why not, though rank 0's transport.tiles is "always"; names the rank. Else empty.
   std::string why_not;
+  /// Why no op may travel in a wire format; names the rank. Else empty.
+  std::string why_no_formats;
 };
 /// @param known  as direct_agreement()'s.
 [[nodiscard]] TileAgreement tile_agreement(std::span<const ipc::RankInfo> table,

@@ -213,6 +213,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.source_ports = daemon.source_ports;
   info.transfers = daemon.transfers ? 1 : 0;
   info.tiles = daemon.tiles ? 1 : 0;
+  info.formats = daemon.tiles ? ipc::RankInfo::kAllFormats : 0;
   info.tiles_wanted = daemon.tiles_wanted;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;

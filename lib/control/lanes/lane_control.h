@@ -38,15 +38,17 @@ struct PlanRequest {
   std::vector<NeighborPath> upstream;
   /// The other ranks, if packets go between any two.
   std::vector<PeerPaths> peers;
-  std::uint64_t direct_bytes = 0;    ///< as ShardConfig's
-  std::uint64_t two_step_bytes = 0;  ///< likewise
-  std::uint64_t gathered_bytes = 0;  ///< likewise
-  std::uint16_t gathered_ranks = 0;  ///< likewise
-  std::string why_not_direct;        ///< as DirectAgreement's
-  bool tiles = false;                ///< as ShardConfig's
-  std::string why_no_tiles;          ///< as TileAgreement's
-  std::uint32_t pairs_max = 0;       ///< as ShardConfig's; 0: no transfers
-  std::string why_no_transfers;      ///< as TransferAgreement's
+  std::uint64_t direct_bytes = 0;        ///< as ShardConfig's
+  std::uint64_t two_step_bytes = 0;      ///< likewise
+  std::uint64_t gathered_bytes = 0;      ///< likewise
+  std::uint16_t gathered_ranks = 0;      ///< likewise
+  std::string why_not_direct;            ///< as DirectAgreement's
+  bool tiles = false;                    ///< as ShardConfig's
+  bool tiles_for_formats_alone = false;  ///< likewise
+  std::string why_no_tiles;              ///< as TileAgreement's
+  std::string why_no_formats;            ///< likewise
+  std::uint32_t pairs_max = 0;           ///< as ShardConfig's; 0: no transfers
+  std::string why_no_transfers;          ///< as TransferAgreement's
   /// As ShardConfig's.
   std::shared_ptr<const collective::Owners> owners;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit

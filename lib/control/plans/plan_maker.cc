@@ -79,6 +79,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.gathered_ranks = request.gathered_ranks;
   config.pairs_max = request.pairs_max;
   config.tiles = request.tiles;
+  config.tiles_for_formats_alone = request.tiles_for_formats_alone;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {
@@ -207,6 +208,7 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
   auto plan = std::make_unique<command::GroupPlan>();
   plan->layout = request.layout;
   plan->why_no_transfers = request.why_no_transfers;
+  plan->why_no_formats = request.why_no_formats;
   for (std::uint8_t lane = 0; lane < request.lanes; ++lane) {
     auto placement = place(request, plan->layout ? &*plan->layout : nullptr, lane);
     if (!placement) return tl::unexpected(placement.error());

@@ -27,6 +27,9 @@ struct CollectiveCall {
   std::span<const std::uint16_t> ranks{};  ///< [processes] of each; empty: process / members
   std::span<const double> factors{};       ///< [processes] of a premul-sum
   WireFormat wire = WireFormat::kSame;     ///< how elements travel, if there are several ranks
+  /// [nranks] of an op with a format, [elements of an input] each: what is added to what the rank
+  /// gives. Empty: nothing is.
+  std::span<const std::vector<float>> residuals{};
 
   [[nodiscard]] std::uint32_t processes() const noexcept {
     return ranks.empty() ? nranks * members : static_cast<std::uint32_t>(ranks.size());

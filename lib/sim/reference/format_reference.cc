@@ -51,9 +51,9 @@ class Sums {
   Sums(const CollectiveCall& call, std::span<const std::byte* const> inputs)
       : call_(call), inputs_(inputs) {}
 
-  /// What ranks give to elements [first, first + count) of each input, encoded and decoded: by
-  /// rank. Blocks are counted from `first`.
-  [[nodiscard]] std::vector<std::vector<float>> parts(std::uint64_t first) const {
+  /// What ranks give to elements [first, first + count) of each input, before it is encoded: by
+  /// rank.
+  [[nodiscard]] std::vector<std::vector<float>> given(std::uint64_t first) const {
     std::vector<std::vector<float>> parts(call_.nranks);
     for (std::uint32_t process = 0; process < call_.processes(); ++process) {
       std::vector<float>& part = parts[call_.rank_of(process)];
@@ -64,6 +64,16 @@ class Sums {
         part[i] = begins ? value : part[i] + value;
       }
     }
+    for (std::size_t rank = 0; rank < call_.residuals.size(); ++rank) {
+      for (std::uint64_t i = 0; i < call_.count; ++i) {
+        parts[rank][i] += call_.residuals[rank][first + i];
+      }
+    }
+    return parts;
+  }
+  /// The same, encoded and decoded. Blocks are counted from `first`.
+  [[nodiscard]] std::vector<std::vector<float>> parts(std::uint64_t first) const {
+    auto parts = given(first);
     for (auto& part : parts) round_trip(call_.wire, part);
     return parts;
   }
@@ -145,6 +155,24 @@ std::vector<std::byte> format_results(const CollectiveCall& call,
   }
   of.store(sums, results.data());
   return results;
+}
+
+std::vector<std::vector<float>> format_losses(const CollectiveCall& call,
+                                              std::span<const std::byte* const> inputs) {
+  const Sums of(call, inputs);
+  const bool has_blocks = call.collective == Collective::kReduceScatter;
+  std::vector<std::vector<float>> losses(call.nranks);
+  for (std::uint32_t block = 0; block < (has_blocks ? call.processes() : 1); ++block) {
+    const auto given = of.given(block * call.count);
+    const auto parts = of.parts(block * call.count);
+    for (std::uint32_t rank = 0; rank < call.nranks; ++rank) {
+      for (std::uint64_t i = 0; i < call.count; ++i) {
+        const float lost = given[rank][i] - parts[rank][i];
+        losses[rank].push_back(std::isfinite(lost) ? lost : 0);
+      }
+    }
+  }
+  return losses;
 }
 
 }  // namespace gradwire::sim

@@ -21,5 +21,8 @@ void round_trip(WireFormat format, std::span<float> values);
 /// As collective_results(), of an all-reduce, reduce-scatter or reduce by sum or avg.
 [[nodiscard]] std::vector<std::byte> format_results(const CollectiveCall& call,
                                                     std::span<const std::byte* const> inputs);
+/// Of such an op what the encoding of each rank loses, [nranks][elements of an input].
+[[nodiscard]] std::vector<std::vector<float>> format_losses(
+    const CollectiveCall& call, std::span<const std::byte* const> inputs);
 
 }  // namespace gradwire::sim

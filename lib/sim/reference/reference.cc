@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "sim/random.h"
+#include "sim/reference/format_reference.h"
 #include "sim/reference/guards.h"
 
 namespace gradwire::sim {
@@ -49,6 +50,9 @@ void fill_to_travel(std::vector<std::byte>& bytes, DataType type, Random& random
     std::memcpy(&bytes[i * width], &stored, width);
   }
 }
+
+/// Of a residual that nobody has written, and beside it.
+constexpr float kUnwritten = -12345.678f;
 
 std::uint64_t hash_of(const std::vector<std::byte>& bytes) {
   std::uint64_t hash = 0xcbf29ce484222325u;
@@ -122,7 +126,46 @@ OpCase::OpCase(std::uint16_t nranks, std::span<const std::uint16_t> ranks, const
     inputs.push_back(each.input.data());
     lay_out(each, process);
   }
+  const bool travels = plan.wire != WireFormat::kSame && nranks > 1 && plan.count != 0 &&
+                       gradwire::fits(plan.wire, plan.collective, plan.redop, plan.datatype);
+  if (plan.feeds_back && travels) lay_out_residuals(inputs);
   expected_ = collective_results(call_, inputs);
+}
+
+void OpCase::lay_out_residuals(std::span<const std::byte* const> inputs) {
+  Random random(plan_.seed + 1);
+  const std::size_t elements = buffers_[0].input.size() / plan_.width();
+  added_.resize(processes_.size());
+  for (std::vector<float>& values : added_) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      values.push_back(static_cast<float>((random.unit() * 2 - 1) * 3));
+    }
+  }
+  given_ = added_;
+  call_.residuals = added_;
+  residuals_.resize(processes_.size());
+  auto losses = format_losses(call_, inputs);
+  for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
+    residuals_[rank].right = std::move(losses[rank]);
+    residuals_[rank].out.assign(elements + 2, kUnwritten);
+  }
+}
+
+std::string OpCase::wrong_residuals(std::uint16_t rank) const {
+  const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+  const auto& [out, right] = residuals_[rank];
+  if (!std::ranges::equal(given_[rank], added_[rank], {}, bits, bits)) {
+    return fmt::format("rank {}: wrote into the residual that is added", rank);
+  }
+  if (bits(out.front()) != bits(kUnwritten) || bits(out.back()) != bits(kUnwritten)) {
+    return fmt::format("rank {}: wrote beside the residual that is left", rank);
+  }
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    if (bits(out[i + 1]) == bits(right[i])) continue;
+    return fmt::format("rank {}: residual {} of {} is {:#x}, expected {:#x}", rank, i, right.size(),
+                       bits(out[i + 1]), bits(right[i]));
+  }
+  return {};
 }
 
 void OpCase::lay_out(Buffers& each, std::uint32_t process) const {
@@ -149,6 +192,10 @@ collective::OpSpec OpCase::spec(std::uint16_t rank, std::uint64_t op_seq) {
   spec.root = plan_.root;
   spec.element_bytes = plan_.element_bytes;
   if (!factors_.empty()) spec.factors = rank_factors_[rank].data();
+  if (has_residuals()) {
+    spec.residual_in = reinterpret_cast<const std::byte*>(given_[rank].data());
+    spec.residual_out = reinterpret_cast<std::byte*>(residuals_[rank].out.data() + 1);
+  }
   for (std::size_t member = 0; member < processes_[rank].size(); ++member) {
     const std::uint32_t process = processes_[rank][member];
     Buffers& buffers = buffers_[process];
@@ -194,10 +241,14 @@ std::string OpCase::wrong(std::uint16_t rank) const {
     const std::string other = changed(each, process);
     if (!other.empty()) return fmt::format("rank {} member {}: {}", rank, member, other);
   }
-  return {};
+  return has_residuals() ? wrong_residuals(rank) : std::string();
 }
 
 void OpCase::retire(std::uint16_t rank) {
+  if (has_residuals()) {
+    std::ranges::fill(given_[rank], kUnwritten);
+    std::ranges::fill(residuals_[rank].out, kUnwritten);
+  }
   for (const std::uint32_t process : processes_[rank]) {
     Buffers& buffers = buffers_[process];
     std::fill(buffers.input.begin(), buffers.input.end(), kRetiredByte);
@@ -211,6 +262,12 @@ std::string OpCase::touched(std::uint16_t rank) const {
     for (const auto* bytes : {&each.input, &each.memory}) {
       const std::string found = first_other(*bytes, kRetiredByte);
       if (!found.empty()) return fmt::format("rank {} member {}: {}", rank, member, found);
+    }
+  }
+  if (!has_residuals()) return {};
+  for (const auto* values : {&given_[rank], &residuals_[rank].out}) {
+    if (std::ranges::any_of(*values, [](float value) { return value != kUnwritten; })) {
+      return fmt::format("rank {}: a residual", rank);
     }
   }
   return {};

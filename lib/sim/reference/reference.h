@@ -27,6 +27,7 @@ struct OpPlan {
   std::uint32_t root = collective::kNoRoot;
   std::uint32_t element_bytes = 0;  ///< of kBytes
   WireFormat wire = WireFormat::kSame;
+  bool feeds_back = false;  ///< with a format: each rank has residuals
 
   [[nodiscard]] std::uint32_t width() const noexcept {
     return datatype == DataType::kBytes ? element_bytes : gradwire::element_bytes(datatype);
@@ -68,6 +69,14 @@ class OpCase {
     std::size_t input_at = 0;       ///< in memory, if it is in place
     std::size_t output_at = 0;      ///< in memory
   };
+  /// What is added to what a rank gives, and what its encoding loses.
+  struct Residuals {
+    std::vector<float> out;  ///< with a guard on each side
+    std::vector<float> right;
+  };
+  [[nodiscard]] bool has_residuals() const noexcept { return !residuals_.empty(); }
+  void lay_out_residuals(std::span<const std::byte* const> inputs);
+  [[nodiscard]] std::string wrong_residuals(std::uint16_t rank) const;
   void lay_out(Buffers& each, std::uint32_t process) const;
   [[nodiscard]] std::string changed(const Buffers& each, std::uint32_t process) const;
 
@@ -79,6 +88,10 @@ class OpCase {
   CollectiveCall call_;
   std::vector<Buffers> buffers_;  ///< [processes]
   std::vector<std::byte> expected_;
+  // [nranks] of an op that feeds back, else empty.
+  std::vector<std::vector<float>> added_;
+  std::vector<std::vector<float>> given_;  ///< a copy of added_ for clients to have
+  std::vector<Residuals> residuals_;
 };
 /// Most tests have all-reduces alone.
 using AllReduceCase = OpCase;

@@ -53,11 +53,12 @@ std::string describe(const Scenario& s) {
       continue;
     }
     const OpPlan& plan = s.ops[i].plan;
-    text +=
-        fmt::format("op {}: {} of {} {} by {}{}{}\n", i + 1, name_of(plan.collective), plan.count,
-                    name_of(plan.datatype), name_of(plan.redop), plan.in_place ? ", in place" : "",
-                    plan.wire == WireFormat::kSame ? std::string()
-                                                   : fmt::format(", as {}", name_of(plan.wire)));
+    text += fmt::format(
+        "op {}: {} of {} {} by {}{}{}\n", i + 1, name_of(plan.collective), plan.count,
+        name_of(plan.datatype), name_of(plan.redop), plan.in_place ? ", in place" : "",
+        plan.wire == WireFormat::kSame ? std::string()
+                                       : fmt::format(", as {}{}", name_of(plan.wire),
+                                                     plan.feeds_back ? " with residuals" : ""));
   }
   if (!s.transfers.transfers.empty()) {
     text += fmt::format("{} transfers, under way at most by rank:", s.transfers.transfers.size());

@@ -82,6 +82,7 @@ void give_format(OpPlan& plan, WireFormat format, std::uint64_t bytes_max, Rando
   plan.datatype =
       format == WireFormat::kInt8 && random.chance(0.3) ? DataType::kBfloat16 : DataType::kFloat32;
   plan.element_bytes = 0;
+  plan.feeds_back = plan.seed % 2 == 0;
   const std::uint64_t more = random.pick<std::uint64_t>({1, 2, 4});
   plan.count = std::min(more * bytes, bytes_max) / element_bytes(plan.datatype);
 }

@@ -183,6 +183,101 @@ TEST_CASE("sizes are a part of a call only if it says so, and older callers have
   });
 }
 
+TEST_CASE("a wire format is taken by what it is for, and refused by name elsewhere") {
+  Pair pair;
+  const auto refused = [&](const gw_call& call, gw_status status, const std::string& text) {
+    gw_work* work = nullptr;
+    CHECK(gw_post(pair.groups[0], &call, &work) == status);
+    CHECK_THAT(gw_last_error(), Catch::Contains(text));
+    CHECK(work == nullptr);
+  };
+  gw_call call = pair.call(Collective::kAllReduce, 0);
+  call.wire = GW_WIRE_INT8;
+  refused(call, GW_UNSUPPORTED,
+          "all-reduce sum of int32 cannot travel as int8: int8 is for fp32 and bf16");
+  call.wire = 3;
+  refused(call, GW_INVALID_ARGUMENT, "wire is 3: it must be 0 to 2");
+  call.wire = -1;
+  refused(call, GW_INVALID_ARGUMENT, "wire is -1");
+  call.wire = GW_WIRE_BF16;
+  call.datatype = GW_BFLOAT16;
+  refused(call, GW_UNSUPPORTED, "bf16 is for fp32");
+  call.datatype = GW_FLOAT32;
+  call.redop = GW_PREMUL_SUM;
+  call.factor = 2;
+  refused(call, GW_UNSUPPORTED, "a wire format is for sum and avg");
+  gw_call broadcast = pair.call(Collective::kBroadcast, 0);
+  broadcast.datatype = GW_FLOAT32;
+  broadcast.wire = GW_WIRE_BF16;
+  refused(broadcast, GW_UNSUPPORTED, "a wire format is for all-reduce, reduce-scatter and reduce");
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce}) {
+    run_everywhere(kPairSize, [&](std::uint32_t p, gw_work** work) {
+      gw_call good = pair.call(collective, p);
+      good.datatype = GW_FLOAT32;
+      good.redop = GW_AVG;
+      good.wire = GW_WIRE_INT8;
+      return gw_post(pair.groups[p], &good, work);
+    });
+  }
+}
+
+TEST_CASE(
+    "residuals are for calls with a format, in memory that the daemon has, apart from all else") {
+  Pair pair;
+  gw_memory* memory = nullptr;
+  REQUIRE(gw_memory_alloc(pair.clients[0], 4096, &memory) == GW_OK);
+  auto* const shared = static_cast<float*>(gw_memory_address(memory));
+  std::array<float, 64> heap{};
+  gw_call call = pair.call(Collective::kAllReduce, 0);
+  call.datatype = GW_FLOAT32;
+  call.residual_out = shared;
+  pair.refused(0, call, "of a call whose wire is same");
+  call.wire = GW_WIRE_INT8;
+  call.residual_out = nullptr;
+  call.residual_in = shared;
+  pair.refused(0, call, "residual_out is NULL and residual_in is not");
+  call.residual_out = shared + kElements - 1;
+  pair.refused(0, call, "residual_out overlaps");
+  call.residual_out = heap.data();
+  pair.refused(0, call, "residual_out is not in memory of the host that gw_memory_alloc() gave");
+  call.residual_out = shared + kElements;
+  call.residual_in = heap.data();
+  pair.refused(0, call, "residual_in is not in memory of the host");
+  call.residual_in = static_cast<const float*>(call.output);
+  pair.refused(0, call, "or residual_in the output");
+  call.residual_in = shared;
+  gw_work* works[kPairSize] = {};
+  REQUIRE(gw_post(pair.groups[0], &call, &works[0]) == GW_OK);
+  // It is used until the op is over.
+  CHECK(gw_memory_free(memory) == GW_BUSY);
+  gw_call other = pair.call(Collective::kAllReduce, 1);
+  other.datatype = GW_FLOAT32;
+  other.wire = GW_WIRE_INT8;
+  REQUIRE(gw_post(pair.groups[1], &other, &works[1]) == GW_OK);
+  for (gw_work* work : works) {
+    CHECK(gw_wait(work, 5000) == GW_OK);
+    gw_work_free(work);
+  }
+  CHECK(gw_memory_free(memory) == GW_OK);
+}
+
+TEST_CASE("calls whose wire formats differ end by a mismatch that names both") {
+  Pair pair;
+  std::array<gw_work*, kPairSize> works{};
+  for (std::uint32_t p = 0; p < kPairSize; ++p) {
+    gw_call call = pair.call(Collective::kAllReduce, p);
+    call.datatype = GW_FLOAT32;
+    call.wire = p == 0 ? GW_WIRE_SAME : GW_WIRE_INT8;
+    REQUIRE(gw_post(pair.groups[p], &call, &works[p]) == GW_OK);
+  }
+  for (gw_work* work : works) {
+    CHECK(gw_wait(work, 5000) == GW_MISMATCH);
+    CHECK_THAT(gw_last_error(), Catch::Contains("all-reduce sum of 5 fp32 as int8"));
+    gw_work_free(work);
+  }
+}
+
 TEST_CASE("a field that a call does not take is refused by its name") {
   Pair pair;
   const auto refused = [&](Collective collective, auto change, const std::string& text) {

@@ -376,7 +376,7 @@ TEST_CASE("calls that others follow wake the daemon once, by whatever comes afte
       int done = 0;
       if (after == kPost) REQUIRE(gw_post(single.group, &last, &works[2]) == GW_OK);
       if (after == kRefused) last.datatype = static_cast<gw_datatype>(99);
-      if (after == kUnread) last.reserved = 1;
+      if (after == kUnread) last.reserved_sizes = 1;
       if (after == kRefused || after == kUnread) {
         gw_work* none = nullptr;
         REQUIRE(gw_post_more(single.group, &last, &none) == GW_INVALID_ARGUMENT);

@@ -114,8 +114,8 @@ bool FakeDaemon::take_commands() {
   bool any = false;
   for (auto& [place, client] : clients_) {
     ipc::CommandEntry command;
-    double factor = 1;
-    while (client.queue.pop_command(command, factor) == ipc::PopResult::kEntry) {
+    ipc::CommandExtra extra;
+    while (client.queue.pop_command(command, extra) == ipc::PopResult::kEntry) {
       any = true;
       if (command.ready_event != 0 && !client.events.contains(command.ready_event)) {
         complete(place, command, 0, ErrorCode::kNotFound, "no such event");
@@ -133,7 +133,7 @@ bool FakeDaemon::take_commands() {
         at->transfers.push_back(command);
       } else {
         at->commands.push_back(command);
-        at->factors.push_back(factor);
+        at->factors.push_back(extra.factor);
       }
     }
   }
@@ -204,7 +204,8 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
                                    .width = element_bytes(call.datatype),
                                    .nranks = group.nranks,
                                    .ranks = group.ranks,
-                                   .factors = factors_of(call, factors)};
+                                   .factors = factors_of(call, factors),
+                                   .wire = call.wire};
   const std::vector<std::byte> results = results_of(judged, inputs);
   for (std::uint32_t i = 0; i < processes; ++i) {
     const Place& place = group.all[i].place;

@@ -36,6 +36,32 @@ const Hostile kHostile[] = {
     {"flags", [](auto& c) { c.flags = 3; }, ErrorCode::kInvalidArgument, "flags 3 of all-reduce"},
     {"splits of an all-reduce", [](auto& c) { c.flags = 1; }, ErrorCode::kInvalidArgument,
      "flags 1 of all-reduce"},
+    {"format of no name", [](auto& c) { c.flags = 0x30; }, ErrorCode::kUnsupported,
+     "wire format 3 is unknown"},
+    {"format of a broadcast",
+     [](auto& c) {
+       c.collective = Collective::kBroadcast;
+       c.set_wire(WireFormat::kBf16);
+     },
+     ErrorCode::kUnsupported, "a wire format is for all-reduce, reduce-scatter and reduce"},
+    {"format of a max",
+     [](auto& c) {
+       c.redop = static_cast<std::uint8_t>(RedOp::kMax);
+       c.set_wire(WireFormat::kInt8);
+     },
+     ErrorCode::kUnsupported, "cannot travel as int8: a wire format is for sum and avg"},
+    {"format of fp64",
+     [](auto& c) {
+       c.datatype = static_cast<std::uint8_t>(DataType::kFloat64);
+       c.set_wire(WireFormat::kInt8);
+     },
+     ErrorCode::kUnsupported, "int8 is for fp32 and bf16"},
+    {"bf16 of bf16",
+     [](auto& c) {
+       c.datatype = static_cast<std::uint8_t>(DataType::kBfloat16);
+       c.set_wire(WireFormat::kBf16);
+     },
+     ErrorCode::kUnsupported, "bf16 is for fp32"},
     {"datatype", [](auto& c) { c.datatype = kDataTypeCount; }, ErrorCode::kInvalidArgument,
      "datatype 8"},
     {"datatype 255", [](auto& c) { c.datatype = 255; }, ErrorCode::kInvalidArgument,

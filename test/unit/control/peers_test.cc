@@ -203,6 +203,7 @@ TEST_CASE("ops in two steps are summed by those ranks that say so, and by all if
 TEST_CASE("rank 0 says whether ops go by tiles, if every daemon can and no rank lacks members") {
   std::vector<ipc::RankInfo> table = table_of(3);
   for (ipc::RankInfo& info : table) info.tiles = 1;
+  table[0].tiles_wanted = ipc::RankInfo::kTilesNever;
   CHECK_FALSE(tile_agreement(table).possible);
   table[1].tiles_wanted = ipc::RankInfo::kTilesAlways;
   CHECK_FALSE(tile_agreement(table).possible);
@@ -220,6 +221,40 @@ TEST_CASE("rank 0 says whether ops go by tiles, if every daemon can and no rank 
   for (ipc::RankInfo& info : table) info.tiles = 1;
   table[0].tiles_wanted = ipc::RankInfo::kTilesAlways;
   CHECK_THAT(tile_agreement(table).why_not, Catch::Matchers::Contains("have no ports that lead"));
+}
+
+TEST_CASE("sums may travel in formats if every daemon has them, and else it is said why not") {
+  std::vector<ipc::RankInfo> table = table_of(3);
+  for (ipc::RankInfo& info : table) {
+    info.tiles = 1;
+    info.formats = ipc::RankInfo::kAllFormats;
+  }
+  TileAgreement agreed = tile_agreement(table);
+  CHECK(agreed.possible);
+  CHECK(agreed.for_formats_alone);
+  CHECK(agreed.why_not.empty());
+  CHECK(agreed.why_no_formats.empty());
+  table[0].tiles_wanted = ipc::RankInfo::kTilesAlways;
+  agreed = tile_agreement(table);
+  CHECK(agreed.possible);
+  CHECK_FALSE(agreed.for_formats_alone);
+  CHECK(agreed.why_no_formats.empty());
+
+  // One format is not enough: callers could not know which.
+  table[1].formats = 1;
+  CHECK(tile_agreement(table).possible);
+  CHECK_THAT(tile_agreement(table).why_no_formats,
+             Catch::Matchers::Contains("rank 1 does not have both"));
+  table[0].tiles_wanted = ipc::RankInfo::kTilesAuto;
+  CHECK_FALSE(tile_agreement(table).possible);
+  table[2].tiles = 0;
+  CHECK_THAT(tile_agreement(table).why_no_formats,
+             Catch::Matchers::Contains("rank 2 has no tiles"));
+  CHECK(tile_agreement(table).why_not.empty());
+  table[0].tiles_wanted = ipc::RankInfo::kTilesNever;
+  CHECK_THAT(tile_agreement(table).why_no_formats, Catch::Matchers::Contains("\"never\""));
+  // Of one rank a format does nothing, and every call may have one.
+  CHECK(tile_agreement(std::span(table).first(1)).why_no_formats.empty());
 }
 
 TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {

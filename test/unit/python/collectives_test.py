@@ -178,6 +178,31 @@ class Collectives(unittest.TestCase):
         self.assertEqual(self.clients[1].counters()["ops_posted"], 0)
         group.check()
 
+    def test_a_wire_format_reaches_the_daemon_and_is_checked(self):
+        values = self.blocks.astype("float32")
+        for wire in ("same", "bf16", "int8"):
+            works = [g.all_reduce(v.copy(), wire=wire) for g, v in zip(self.groups, values)]
+            works += [g.reduce_scatter(numpy.tile(v, 4), v.copy(), op="avg", wire=wire)
+                      for g, v in zip(self.groups, values)]
+            works += [g.reduce(v.copy(), 1, wire=wire) for g, v in zip(self.groups, values)]
+            for work in works:
+                work.wait(5.0)
+        group = self.groups[0]
+        with self.assertRaises(ValueError) as caught:
+            group.all_reduce(values[0], wire="fp8")
+        self.assertIn("wire is 'fp8': it must be one of same, bf16, int8", str(caught.exception))
+        with self.assertRaises(GradwireError) as caught:
+            group.all_reduce(self.blocks[0], wire="int8")
+        self.assertEqual(caught.exception.code, Status.UNSUPPORTED)
+        works = [g.all_reduce(v, wire=wire)
+                 for g, v, wire in zip(self.groups, values, ("int8", "int8", "int8", "bf16"))]
+        for work in works:
+            with self.assertRaises(GradwireError) as caught:
+                work.wait(5.0)
+            self.assertEqual(caught.exception.code, Status.MISMATCH)
+            self.assertIn("fp32 as int8", caught.exception.text)
+            self.assertIn("fp32 as bf16", caught.exception.text)
+
     def test_calls_that_differ_name_both(self):
         arrays = self.blocks.copy()
         works = [g.broadcast(a, int(g.process == 3)) for g, a in zip(self.groups, arrays)]

@@ -68,7 +68,8 @@ void run_all(std::uint16_t nranks, WireFormat format, DataType datatype) {
                   .in_place = count % 5 == 0,
                   .seed = ++op_seq,
                   .collective = collective,
-                  .wire = format};
+                  .wire = format,
+                  .feeds_back = count % 3 != 0};
       if (has_root(collective)) plan.root = static_cast<std::uint32_t>(count % processes);
       OpCase op =
           options.ranks.empty() ? OpCase(nranks, 1, plan) : OpCase(nranks, options.ranks, plan);
