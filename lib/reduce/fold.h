@@ -207,45 +207,61 @@ struct Source<Ops, true> {
   }
 };
 
-/// Rounded after each source. @return as fold_pair.
+/// Rounded after each source. Strips go through all sources in registers. @return as fold_pair.
 template <class Ops, RedOp kOp, bool kDivide, bool kWide>
 GRADWIRE_KERNEL_TARGET std::size_t fold_sources(const Fold& fold, std::size_t first) noexcept {
-  constexpr std::size_t kBlock = kBlockBytes / sizeof(typename Ops::Acc);
   using From = Source<Ops, kWide>;
-  typename Ops::Acc block[kBlock];
   const typename Ops::Divisor divisor = Ops::divisor(fold.divisor);
-  std::size_t vectors_left = (fold.count - first) / Ops::kElements;
-  const std::size_t done = first + vectors_left * Ops::kElements;
+  const std::size_t end = fold.count / Ops::kElements;
+  // What the first rank sends on is rounded; one that is not wide is already.
+  const bool settles_first = kWide && fold.source_count > 1;
   std::size_t at = first / Ops::kElements;  // vector
-  while (vectors_left > 0) {
-    const std::size_t vectors = vectors_left < kBlock ? vectors_left : kBlock;
+  for (; end - at >= kStrip; at += kStrip) {
+    typename Ops::Acc strip[kStrip];
     const std::byte* source = fold.sources[0] + at * From::kBytes;
-    // What the first rank sends on is rounded; one that is not wide is already.
-    const bool settles_first = kWide && fold.source_count > 1;
-    for (std::size_t i = 0; i < vectors; ++i) {
-      const typename Ops::Acc value = From::load(source + i * From::kBytes);
-      block[i] = settles_first ? Ops::settle(value) : value;
+    GRADWIRE_UNROLL
+    for (std::size_t k = 0; k < kStrip; ++k) {
+      const typename Ops::Acc value = From::load(source + k * From::kBytes);
+      strip[k] = settles_first ? Ops::settle(value) : value;
     }
-    for (std::size_t s = 1; s < fold.source_count; ++s) {
+    std::size_t s = 1;
+    for (; s + 1 < fold.source_count; ++s) {
       source = fold.sources[s] + at * From::kBytes;
-      const bool last = s + 1 == fold.source_count;  // which finish() rounds
-      for (std::size_t i = 0; i < vectors; ++i) {
-        const typename Ops::Acc value =
-            combine<Ops, kOp>(From::load(source + i * From::kBytes), block[i]);
-        block[i] = last ? value : Ops::settle(value);
+      GRADWIRE_UNROLL
+      for (std::size_t k = 0; k < kStrip; ++k) {
+        strip[k] = Ops::settle(combine<Ops, kOp>(From::load(source + k * From::kBytes), strip[k]));
       }
     }
-    // Every source of the block is read: from here on a target may overwrite it.
-    for (std::size_t i = 0; i < vectors; ++i) {
-      const typename Ops::Stored value = finish<Ops, kDivide>(block[i], divisor);
-      for (std::size_t t = 0; t < fold.target_count; ++t) {
-        Ops::store(fold.targets[t] + (at + i) * Ops::kBytes, value);
+    if (s < fold.source_count) {  // The last one, which finish() rounds.
+      source = fold.sources[s] + at * From::kBytes;
+      GRADWIRE_UNROLL
+      for (std::size_t k = 0; k < kStrip; ++k) {
+        strip[k] = combine<Ops, kOp>(From::load(source + k * From::kBytes), strip[k]);
       }
     }
-    at += vectors;
-    vectors_left -= vectors;
+    // Every source of the strip is read: from here on a target may overwrite it.
+    typename Ops::Stored stored[kStrip];
+    GRADWIRE_UNROLL
+    for (std::size_t k = 0; k < kStrip; ++k) stored[k] = finish<Ops, kDivide>(strip[k], divisor);
+    for (std::size_t t = 0; t < fold.target_count; ++t) {
+      std::byte* const target = fold.targets[t] + at * Ops::kBytes;
+      GRADWIRE_UNROLL
+      for (std::size_t k = 0; k < kStrip; ++k) Ops::store(target + k * Ops::kBytes, stored[k]);
+    }
   }
-  return done;
+  for (; at < end; ++at) {
+    typename Ops::Acc value = From::load(fold.sources[0] + at * From::kBytes);
+    if (settles_first) value = Ops::settle(value);
+    for (std::size_t s = 1; s < fold.source_count; ++s) {
+      value = combine<Ops, kOp>(From::load(fold.sources[s] + at * From::kBytes), value);
+      if (s + 1 < fold.source_count) value = Ops::settle(value);
+    }
+    const typename Ops::Stored stored = finish<Ops, kDivide>(value, divisor);
+    for (std::size_t t = 0; t < fold.target_count; ++t) {
+      Ops::store(fold.targets[t] + at * Ops::kBytes, stored);
+    }
+  }
+  return end * Ops::kElements;
 }
 
 template <class Ops, class Tail, RedOp kOp, bool kDivide, bool kWide>
