@@ -46,6 +46,14 @@ class PullWindow {
     const std::uint64_t least = of_[index(who)] == 0 ? 1 : 0;
     return std::max(most > chunks_ ? most - chunks_ : 0, least);
   }
+  /// Whether chunks of it are on their way.
+  [[nodiscard]] bool has(Puller who) const noexcept { return of_[index(who)] != 0; }
+  /// Room that is worth waiting for, if chunks are on their way: a pull for each chunk would be as
+  /// many packets as chunks.
+  [[nodiscard]] std::uint64_t worth_of_room() const noexcept {
+    return std::clamp<std::uint64_t>(controller_->window_bytes() / packet_bytes_ / 8, 1,
+                                     kPullChunks);
+  }
   void pulled(Puller who, TimeNs now, std::uint64_t chunks) noexcept {
     chunks_ += chunks;
     of_[index(who)] += chunks;

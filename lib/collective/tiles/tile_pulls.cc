@@ -10,7 +10,7 @@ namespace gradwire::collective {
 
 bool TilePulls::is_worth(const TileIn& in, std::uint32_t open) const noexcept {
   if (open == 0) return false;
-  const std::uint32_t least = std::min({kPullChunks, from_each_ / 2, in.ready - in.next});
+  const std::uint32_t least = std::min({kPullChunks, from_each_, in.ready - in.next});
   return in.on_way == 0 || open >= least;
 }
 
@@ -25,22 +25,28 @@ void TilePulls::line_up(const TileOp& op, std::uint16_t rank, TileWay way) noexc
 bool TilePulls::pull_next(TimeNs now) noexcept {
   const TileWay first = results_next_ ? TileWay::kResults : TileWay::kParts;
   const TileWay second = results_next_ ? TileWay::kParts : TileWay::kResults;
-  return pull_from(first, now) || pull_from(second, now);
+  const Outcome outcome = pull_from(first, now);
+  if (outcome == Outcome::kPulled) return true;
+  // It waits for room, and small pulls of the other way would take it.
+  if (outcome == Outcome::kWaits && window_.has(puller_of(second))) return false;
+  return pull_from(second, now) == Outcome::kPulled;
 }
 
-bool TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
+TilePulls::Outcome TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
   FixedQueue<std::uint32_t>& line = line_of(way);
   while (!line.empty()) {
     const std::uint64_t room = window_.room(puller_of(way));
-    if (room == 0) return false;
+    if (room == 0) return Outcome::kWaits;
     const std::uint32_t item = line.front();
     const TileOp& op = ops_.in_place(item >> 16);
     const auto rank = static_cast<std::uint16_t>(item & 0xffff);
     TileIn& in = ops_.in(op, rank, way);
+    const std::uint32_t open = in.open(from_each_);
+    const std::uint64_t worth = std::min<std::uint64_t>(open, window_.worth_of_room());
+    if (room < worth && window_.has(puller_of(way))) return Outcome::kWaits;
     line.pop();
     in.in_line = false;
-    const auto chunks =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(in.open(from_each_), room));
+    const auto chunks = static_cast<std::uint32_t>(std::min<std::uint64_t>(open, room));
     // If it is not, something is on its way from there, and lines it up again when it comes.
     if (!is_worth(in, chunks)) continue;
     grant(op, rank, way, chunks, now);

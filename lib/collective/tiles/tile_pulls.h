@@ -72,8 +72,9 @@ class TilePulls {
   }
   /// Whether a pull for so many chunks is worth its packet now.
   [[nodiscard]] bool is_worth(const TileIn& in, std::uint32_t open) const noexcept;
+  enum class Outcome : std::uint8_t { kPulled, kNothing, kWaits };
   [[nodiscard]] bool pull_next(TimeNs now) noexcept;
-  [[nodiscard]] bool pull_from(TileWay way, TimeNs now) noexcept;
+  [[nodiscard]] Outcome pull_from(TileWay way, TimeNs now) noexcept;
   void grant(const TileOp& op, std::uint16_t rank, TileWay way, std::uint32_t chunks,
              TimeNs now) noexcept;
   /// Numbers that the last tile of a segment lacks count as chunks that have come.

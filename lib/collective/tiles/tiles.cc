@@ -154,8 +154,10 @@ void Tiles::look_at_rank(TileOp& op, std::uint16_t rank, TimeNs now) noexcept {
   pulls_.line_up(op, rank, TileWay::kParts);
   const TileOut& out = table_.results_out(op, rank);
   if (out.end == 0 || out.has_all || out.told >= op.told) return;
-  want_part_word(op, rank, false);
   watch(rank, now);
+  // The pull for which it waits says that, too. Of encoded results places are waited for.
+  if (in.in_line && !op.encodes && op.folded < op.tiles) return;
+  want_part_word(op, rank, false);
 }
 
 void Tiles::note_taken(TileOp& op, std::uint16_t owner, TimeNs now) noexcept {

@@ -103,8 +103,9 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   ++counters_.tile_pieces_received;
   counters_.tile_bytes_received += packet.payload.size();
   has_news(rank, now);
-  // The owner need not ask whether it was taken.
-  if (in.first == in.ready && !in.complete()) want_result_word(op, rank, false);
+  // The owner need not ask whether it was taken. One that still sums tells more, which is pulled.
+  const bool sums_more = op.sums && !op.encodes;
+  if (in.first == in.ready && !in.complete() && !sums_more) want_result_word(op, rank, false);
   pulls_.line_up(op, rank, TileWay::kResults);
   note_taken(op, rank, now);
   // It holds a place for each result, and "all" may have to wait for an older op.
