@@ -59,6 +59,14 @@ class ChunkSet {
   }
   /// Without the lowest `by`, for a set that begins that much later.
   void shift(std::uint32_t by) noexcept {
+    if (by < 64) {  // As it mostly is.
+      if (by == 0) return;
+      for (std::uint32_t word = 0; word + 1 < words_.size(); ++word) {
+        words_[word] = words_[word] >> by | words_[word + 1] << (64 - by);
+      }
+      words_.back() >>= by;
+      return;
+    }
     const std::uint32_t whole = by / 64;
     const std::uint32_t rest = by % 64;
     for (std::uint32_t word = 0; word < words_.size(); ++word) {

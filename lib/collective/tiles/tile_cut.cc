@@ -91,18 +91,23 @@ std::uint64_t TileCut::begin_of(std::uint32_t rank) const noexcept {
 TileCut::Tile TileCut::tile(std::uint16_t owner, std::uint16_t lane,
                             std::uint32_t index) const noexcept {
   const Share share = share_of(owner);
-  require(index < tiles_on_lane(share, lane), "a tile is one that its owner has on that lane");
-  const std::uint64_t of_all =
-      first_on_lane(share.place, lane) + std::uint64_t{index} * group_.lanes;
-  const std::uint64_t each = tiles_of_segment(share);
-  const std::uint64_t segment = share.segments == 1 ? 0 : of_all / each;
+  std::uint64_t in_segment = first_on_lane(share.place, lane) + std::uint64_t{index} * group_.lanes;
+  std::uint64_t segment = 0;
+  if (share.segments != 1) {
+    const std::uint64_t each = std::max<std::uint64_t>(tiles_of_segment(share), 1);
+    segment = in_segment / each;
+    in_segment -= segment * each;
+  }
   Tile tile;
   tile.owner = owner;
-  const std::uint64_t at = (of_all - segment * each) * tile_elements();
+  const std::uint64_t at = in_segment * tile_elements();
+  require(at < share.elements && (segment == 0 || segment < share.segments),
+          "a tile is one that its owner has on that lane");
   tile.first = share.first + at;
   tile.count =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(tile_elements(), share.elements - at));
-  tile.chunks = (tile.count + chunk_elements_ - 1) / chunk_elements_;
+  const bool whole = tile.count == tile_elements();
+  tile.chunks = whole ? chunks_of_tile_ : (tile.count + chunk_elements_ - 1) / chunk_elements_;
   if (has_blocks()) {
     tile.process_block = static_cast<std::uint16_t>(
         group_.processes.process_of(owner, static_cast<std::uint32_t>(segment)));

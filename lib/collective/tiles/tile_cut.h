@@ -111,6 +111,13 @@ class TileCut {
   [[nodiscard]] std::uint64_t chunks(std::uint16_t owner, std::uint16_t lane) const noexcept {
     return std::uint64_t{tiles(owner, lane)} * chunks_of_tile_;
   }
+  /// Of these, those from 0 on of which it is plain that none is lacking: of one segment all tiles
+  /// but the last are whole.
+  [[nodiscard]] std::uint32_t whole_chunks(std::uint16_t owner, std::uint16_t lane) const noexcept {
+    const Share share = share_of(owner);
+    const std::uint64_t tiles = share.segments == 1 ? tiles_on_lane(share, lane) : 0;
+    return tiles == 0 ? 0 : static_cast<std::uint32_t>(tiles - 1) * chunks_of_tile_;
+  }
   /// @param index  below tiles().
   [[nodiscard]] Tile tile(std::uint16_t owner, std::uint16_t lane,
                           std::uint32_t index) const noexcept;

@@ -21,6 +21,7 @@ struct TileIn {
   std::uint32_t next = 0;     ///< below it all were pulled, or have come
   std::uint32_t granted = 0;  ///< below it any may come, since it was pulled once
   std::uint32_t on_way = 0;   ///< pulled, and not come
+  std::uint32_t whole = 0;    ///< below it no tile lacks a number
   ChunkSet have;              ///< bit i: chunk first + i has come
   ChunkSet asked;             ///< bit i: it is on its way
   ChunkSet again;             ///< bit i: the next pull says that it is to be sent again
@@ -52,20 +53,23 @@ struct TileIn {
   }
   /// What has come without a gap is no longer told chunk by chunk.
   void settle() noexcept {
-    const std::uint32_t whole = have.leading();
-    first += whole;
-    have.shift(whole);
-    asked.shift(whole);
-    again.shift(whole);
-    repaired.shift(whole);
+    const std::uint32_t leading = have.leading();
+    first += leading;
+    have.shift(leading);
+    asked.shift(leading);
+    // Mostly nothing is lost.
+    if (!again.empty()) again.shift(leading);
+    if (!repaired.empty()) repaired.shift(leading);
     next = std::max(next, first);
   }
   /// Whether the place is used anew: where it waits in a list stays true.
-  void begin(std::uint32_t chunks) noexcept {
+  /// @param whole_chunks  as TileCut::whole_chunks(), or less.
+  void begin(std::uint32_t chunks, std::uint32_t whole_chunks = 0) noexcept {
     const bool waits = in_line;
     *this = TileIn{};
     in_line = waits;
     end = chunks;
+    whole = whole_chunks;
   }
 };
 
@@ -75,6 +79,7 @@ struct TileOut {
   std::uint32_t first = 0;   ///< below it the rank has all, as it says
   std::uint32_t next = 0;    ///< below it all were sent once
   std::uint32_t grant = 0;   ///< below it all may be sent
+  std::uint32_t whole = 0;   ///< below it no tile lacks a number
   ChunkSet wanted;           ///< bit i: chunk first + i is to be sent again
   std::uint32_t told = 0;    ///< of an owner: tiles that the rank was told to be done
   bool sending = false;      ///< it waits in a list for its turn to send
@@ -87,11 +92,13 @@ struct TileOut {
   std::uint32_t call_echo = 0;   ///< low half of the number of the pull that it answers
 
   [[nodiscard]] bool has_to_send() const noexcept { return next < grant || !wanted.empty(); }
-  void begin(std::uint32_t chunks) noexcept {
+  /// @param whole_chunks  as TileCut::whole_chunks(), or less.
+  void begin(std::uint32_t chunks, std::uint32_t whole_chunks = 0) noexcept {
     const bool waits = sending;
     *this = TileOut{};
     sending = waits;
     end = chunks;
+    whole = whole_chunks;
   }
 };
 

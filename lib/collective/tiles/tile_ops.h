@@ -32,6 +32,7 @@ struct TileOp {
   bool sums = false;     ///< owners fold parts
   bool travels = false;  ///< their results go to all
   bool encodes = false;  ///< these have a format, and lie in places of their own
+  bool streams = false;  ///< results that come are stored past the cache
   bool done = false;     ///< for the client: nobody reads or writes its memory here
   // As an owner: tiles that this rank has on this lane; of these, from the first on.
   std::uint32_t tiles = 0;

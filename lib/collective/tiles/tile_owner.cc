@@ -2,6 +2,7 @@
 #include "collective/tiles/tile_owner.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/planted_bug.h"
 #include "collective/tiles/tile_memory.h"
@@ -74,11 +75,40 @@ bool TileOwner::copy_next(TileOp& op) noexcept {
   return folds_.backend().run(store_of(config_, op.spec, tile, 0, tile.count, from));
 }
 
+bool TileOwner::take_part(const TileOp& op, std::uint16_t source, const TileCut::Tile& tile,
+                          const TileCut::Chunk& chunk,
+                          std::span<const std::byte> payload) noexcept {
+  if (!folds_chunks(op)) {
+    std::memcpy(part(op, source, chunk), payload.data(), payload.size());
+    return true;
+  }
+  const ChunkMemory memory = memory_of(config_, op.spec, tile, chunk.at);
+  const std::uint32_t width = element_bytes(op.spec.datatype);
+  reduce::Entry entry;
+  entry.kind = reduce::Kind::kReduceToOutput;
+  entry.datatype = op.spec.datatype;
+  entry.redop = op.spec.redop;
+  entry.finalize = true;
+  entry.member_count = memory.input_count;
+  entry.output_count = memory.output_count;
+  entry.count = chunk.count;
+  entry.divisor = config_.processes().count();
+  entry.packet = const_cast<std::byte*>(payload.data());  // It is only read.
+  entry.inputs = memory.inputs;
+  entry.outputs = memory.outputs;
+  entry.factors = op.spec.factors;
+  entry.offset_bytes = memory.first_input * width;
+  entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width) -
+                             static_cast<std::int64_t>(entry.offset_bytes);
+  return folds_.run(entry);
+}
+
 bool TileOwner::fold_next(TileOp& op) noexcept {
   if (!op.sums) return copy_next(op);
   const std::uint16_t place = op.place[op.folded % TileOp::kStartedMax];
   const bool same = op.spec.wire == WireFormat::kSame;
-  if (same ? !fold(op, place) : !fold_encoded(op, place)) return false;
+  const bool good = folds_chunks(op) || (same ? fold(op, place) : fold_encoded(op, place));
+  if (!good) return false;
   parts_.give_back(place);
   ++op.folded;
   // Whoever might pull it may have left.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collective/ops/fold_queue.h"
@@ -35,6 +36,11 @@ class TileOwner {
     return op.started < op.tiles;
   }
 
+  /// A chunk of a tile that has started came from a source. It is kept until the tile is folded, or
+  /// of two ranks folded now. @return whether the backend could.
+  [[nodiscard]] bool take_part(const TileOp& op, std::uint16_t source, const TileCut::Tile& tile,
+                               const TileCut::Chunk& chunk,
+                               std::span<const std::byte> payload) noexcept;
   /// Where a chunk of a tile that has started lies, of a source.
   [[nodiscard]] std::byte* part(const TileOp& op, std::uint16_t source,
                                 const TileCut::Chunk& chunk) noexcept {
@@ -66,13 +72,18 @@ class TileOwner {
   [[nodiscard]] std::byte* row(std::uint16_t place, std::uint16_t rank) noexcept {
     return parts_.at(place) + rank * row_bytes_;
   }
+  /// Whether a chunk needs no place, since only one rank gives a part of it that travels: what
+  /// members here give and that come to the result in whatever order.
+  [[nodiscard]] bool folds_chunks(const TileOp& op) const noexcept {
+    return config_.nranks == 2 && !config_.folds_only() && op.spec.wire == WireFormat::kSame;
+  }
   [[nodiscard]] bool fold(const TileOp& op, std::uint16_t place) noexcept;
   [[nodiscard]] bool fold_encoded(const TileOp& op, std::uint16_t place) noexcept;
   [[nodiscard]] bool copy_next(TileOp& op) noexcept;
   [[nodiscard]] bool load_own_part(const TileOp& op, const TileCut::Tile& tile,
                                    std::byte* row) noexcept;
   [[nodiscard]] bool is_own_in_memory(const TileOp& op) const noexcept {
-    return config_.member_count == 1 && op.spec.factors == nullptr;
+    return config_.member_count == 1 && op.spec.redop != RedOp::kPremulSum;
   }
 
   const ShardConfig& config_;

@@ -53,9 +53,9 @@ TilePulls::Outcome TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
     line_up(op, rank, way);
     results_next_ = way == TileWay::kParts;
     last_ = {&op, rank, way};
-    return true;
+    return Outcome::kPulled;
   }
-  return false;
+  return Outcome::kNothing;
 }
 
 void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::uint32_t chunks,
@@ -86,6 +86,7 @@ void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::ui
 
 void TilePulls::skip_lacking(const TileOp& op, std::uint16_t rank, TileWay way) noexcept {
   TileIn& in = ops_.in(op, rank, way);
+  if (in.next < in.whole) return;
   const std::uint16_t owner = way == TileWay::kParts ? config_.rank : rank;
   const std::uint32_t each = op.cut.chunks_of_tile();
   while (in.next < in.reach() && op.cut.chunk(owner, config_.lane, in.next).count == 0) {

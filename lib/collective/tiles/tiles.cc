@@ -84,16 +84,19 @@ void Tiles::enter(const Op& called, TimeNs now) noexcept {
   op.travels = called.spec.collective == Collective::kAllReduce ||
                called.spec.collective == Collective::kAllGather;
   op.encodes = op.sums && op.travels && called.spec.wire != WireFormat::kSame;
+  op.streams = called.record.bytes >= config_.streaming_bytes;
   owner_.begin(op);
   const auto own = static_cast<std::uint32_t>(op.cut.chunks(config_.rank, config_.lane));
+  const std::uint32_t own_whole = op.cut.whole_chunks(config_.rank, config_.lane);
   for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
     const std::uint16_t rank = other(ahead);
     const bool waited = waits_for(rank);
     const auto theirs = static_cast<std::uint32_t>(op.cut.chunks(rank, config_.lane));
-    table_.parts_in(op, rank).begin(op.sums ? own : 0);
-    table_.parts_out(op, rank).begin(op.sums ? theirs : 0);
-    table_.results_in(op, rank).begin(theirs);
-    table_.results_out(op, rank).begin(own);
+    const std::uint32_t whole = op.cut.whole_chunks(rank, config_.lane);
+    table_.parts_in(op, rank).begin(op.sums ? own : 0, own_whole);
+    table_.parts_out(op, rank).begin(op.sums ? theirs : 0, whole);
+    table_.results_in(op, rank).begin(theirs, whole);
+    table_.results_out(op, rank).begin(own, own_whole);
     if (theirs != 0) ++op.owners_left;
     if (own != 0) ++op.pullers_left;
     if (!waited && waits_for(rank)) links_.begin_wait(rank, *this, now);

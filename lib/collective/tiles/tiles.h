@@ -142,7 +142,7 @@ class Tiles final : public PeerUser, public LateUser {
   [[nodiscard]] wire::Drop receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
                                           TimeNs now) noexcept;
   /// A chunk of a result goes to the outputs here. @return whether it could.
-  [[nodiscard]] bool store(const TileOp& op, std::uint16_t owner, const TileCut::Chunk& chunk,
+  [[nodiscard]] bool store(const TileOp& op, const TileCut::Tile& tile, const TileCut::Chunk& chunk,
                            std::span<const std::byte> payload) noexcept;
   [[nodiscard]] wire::Drop receive_call(const wire::Packet& packet, TimeNs now) noexcept;
   void hear_not_entered(std::uint64_t op_seq, std::uint16_t rank) noexcept;

@@ -67,10 +67,15 @@ Drop Tiles::receive_part(TileOp& op, const wire::Packet& packet, bool ecn_ce, Ti
   TileIn& in = table_.parts_in(op, rank);
   if (number >= in.granted) return Drop::kBadChunk;
   if (number < in.first || in.have.has(number - in.first)) return Drop::kDuplicate;
-  const TileCut::Chunk chunk = op.cut.chunk(config_.rank, config_.lane, number);
+  const TileCut::Tile tile =
+      op.cut.tile(config_.rank, config_.lane, number / op.cut.chunks_of_tile());
+  const TileCut::Chunk chunk = op.cut.chunk_of(tile, number);
   if (packet.payload.size() != op.cut.wire_bytes(chunk.count)) return Drop::kBadChunk;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
-  std::memcpy(owner_.part(op, rank, chunk), packet.payload.data(), packet.payload.size());
+  if (!owner_.take_part(op, rank, tile, chunk, packet.payload)) {
+    failed_ = op.op_seq;
+    return Drop::kNone;
+  }
   in.began = true;
   in.late = false;
   if (pulls_.came(op, rank, TileWay::kParts, number, ecn_ce, now)) want_part_word(op, rank, false);
@@ -90,10 +95,11 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   TileIn& in = table_.results_in(op, rank);
   if (!op.travels || number >= in.granted) return Drop::kBadChunk;
   if (number < in.first || in.have.has(number - in.first)) return Drop::kDuplicate;
-  const TileCut::Chunk chunk = op.cut.chunk(rank, config_.lane, number);
+  const TileCut::Tile tile = op.cut.tile(rank, config_.lane, number / op.cut.chunks_of_tile());
+  const TileCut::Chunk chunk = op.cut.chunk_of(tile, number);
   if (packet.payload.size() != op.cut.wire_bytes(chunk.count)) return Drop::kBadChunk;
   if (!wire::payload_crc_ok(packet)) return Drop::kPayloadCrc;
-  if (!store(op, rank, chunk, packet.payload)) {
+  if (!store(op, tile, chunk, packet.payload)) {
     failed_ = op.op_seq;
     return Drop::kNone;
   }
@@ -115,12 +121,12 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   return Drop::kNone;
 }
 
-bool Tiles::store(const TileOp& op, std::uint16_t owner, const TileCut::Chunk& chunk,
+bool Tiles::store(const TileOp& op, const TileCut::Tile& tile, const TileCut::Chunk& chunk,
                   std::span<const std::byte> payload) noexcept {
-  const TileCut::Tile tile = op.cut.tile(owner, config_.lane, chunk.tile);
   if (op.encodes) return formats_.store(op, tile, chunk, payload);
-  return folds_.backend().run(
-      store_of(config_, op.spec, tile, chunk.at, chunk.count, payload.data()));
+  reduce::Entry entry = store_of(config_, op.spec, tile, chunk.at, chunk.count, payload.data());
+  entry.streaming = op.streams;
+  return folds_.backend().run(entry);
 }
 
 Drop Tiles::receive_call(const wire::Packet& packet, TimeNs now) noexcept {

@@ -297,16 +297,19 @@ bool Tiles::skip_to_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   const std::uint32_t floor =
       parts && !planted(PlantedBug::kTileLatePart) ? table_.results_in(op, rank).ready : 0;
   const std::uint16_t owner = parts ? rank : config_.rank;
+  const auto is_there = [&](std::uint32_t number) {
+    return number < out.whole || op.cut.chunk(owner, config_.lane, number).count != 0;
+  };
   while (!out.wanted.empty()) {
     const std::uint32_t bit = out.wanted.lowest();
     chunk = out.first + bit;
     // Numbers that a short tile lacks are never sent, whoever wants them.
-    if (chunk >= floor && op.cut.chunk(owner, config_.lane, chunk).count != 0) return true;
+    if (chunk >= floor && is_there(chunk)) return true;
     out.wanted.remove(bit);
   }
   for (out.next = std::max(out.next, floor); out.next < out.grant; ++out.next) {
     chunk = out.next;
-    if (op.cut.chunk(owner, config_.lane, chunk).count != 0) return true;
+    if (is_there(chunk)) return true;
   }
   return false;
 }
@@ -336,7 +339,8 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   if (!skip_to_piece(op, rank, way, number)) return Sent::kNothing;
   const bool parts = way == TileWay::kParts;
   const std::uint16_t owner = parts ? rank : config_.rank;
-  const TileCut::Chunk chunk = op.cut.chunk(owner, config_.lane, number);
+  const TileCut::Tile tile = op.cut.tile(owner, config_.lane, number / op.cut.chunks_of_tile());
+  const TileCut::Chunk chunk = op.cut.chunk_of(tile, number);
   const std::uint32_t bytes = op.cut.wire_bytes(chunk.count);
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
   const PathIndex path = end.back();
@@ -350,7 +354,7 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc_on_host(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
-  if (!make_piece(op, way, op.cut.tile(owner, config_.lane, chunk.tile), chunk, payload)) {
+  if (!make_piece(op, way, tile, chunk, payload)) {
     rte_pktmbuf_free(mbuf);
     failed_ = op.op_seq;
     return Sent::kBlocked;
