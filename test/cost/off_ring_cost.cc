@@ -51,6 +51,28 @@ void post_transfer(TwoRanks& ranks, std::uint16_t r, std::byte* memory, std::uin
   REQUIRE(rank.client->queue.push_command(command));
 }
 
+/// Twice 4,000 chunks by tiles: half of them are owned by rank 0, half by rank 1.
+void all_reduces_by_tiles(std::uint32_t payload_bytes) {
+  TwoRanksOptions options;
+  options.payload_bytes = payload_bytes;
+  if (payload_bytes > 1'408) options.mtu = 9'000;
+  options.window_packets = 64;
+  options.exchange_bytes = 0;
+  options.tiles = true;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  for (int op = 0; op < 2; ++op) {
+    AllReduceCase sum(2, 1, 4'000ull * payload_bytes / 4, DataType::kFloat32, RedOp::kSum, 7 + op,
+                      false);
+    for (std::uint16_t r = 0; r < 2; ++r) ranks.post(r, sum);
+    REQUIRE((op == 0 ? rounds_that_do_not_count(ranks) : off_ring_rounds(ranks)));
+    REQUIRE(sum.wrong(0) == "");
+    REQUIRE(sum.wrong(1) == "");
+  }
+  CHECK(ranks.rank(0).plan.shards[0].shard->counters().tile_pieces_received > 0);
+  ranks.leave_and_check();
+}
+
 }  // namespace
 
 // 16 chunks each way an op, 100 ops: 3,200 contributions with their receipts.
@@ -93,3 +115,7 @@ TEST_CASE("runs of one chunk of 1408 bytes") {
   REQUIRE(ranks.form());
   all_reduces(ranks, 500, 2);
 }
+
+// 4,000 chunks, each of which goes to its owner as a part and comes back as a result.
+TEST_CASE("by tiles chunks of 1408 bytes") { all_reduces_by_tiles(1'408); }
+TEST_CASE("by tiles chunks of 8192 bytes") { all_reduces_by_tiles(8'192); }

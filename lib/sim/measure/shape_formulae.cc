@@ -68,7 +68,8 @@ ShapeFormulae formulae_for(const ShapeTrialOptions& options) {
   out.tree_ns = (whole ? 2 : 1) * steps * model.message(bytes);
   // As doc/protocol/tiles.md, The choice, has it: each way, and a word for eight chunks both ways.
   const double each_way = (whole ? 2 : 1) * bytes * (n - 1) / n;
-  const double chunks = std::ceil(each_way / model.payload);
+  const double pieces = (whole ? 2 : 1) * (n - 1);  // of each owner one at least, each way
+  const double chunks = std::max(std::ceil(each_way / model.payload), pieces);
   const double words = 8 * (n - 1) * std::max(1.0, std::ceil(chunks / (8 * (n - 1))));
   const double on_wire = (each_way + chunks * kFrameOverhead) * model.byte;
   out.tiles_ns = (whole ? 5 : 3) * (model.hop + 2 * model.packet) +

@@ -47,6 +47,7 @@ struct TwoRanksOptions {
   std::uint16_t nranks = 2;
   std::uint64_t direct_bytes = 0;
   std::uint32_t pairs_max = 0;
+  bool tiles = false;  ///< what neither is exchanged nor direct goes by tiles
   /// For direct ops of a backend that does not work at once.
   std::function<std::shared_ptr<std::byte[]>(std::uint64_t bytes)> direct_memory;
   std::function<std::unique_ptr<reduce::Backend>(std::uint16_t rank)> backend = [](std::uint16_t) {
@@ -313,7 +314,9 @@ class TwoRanks {
     config.exchange_bytes = options_.exchange_bytes;
     config.direct_bytes = options_.direct_bytes;
     config.pairs_max = options_.pairs_max;
-    if (config.direct_bytes != 0 || config.pairs_max != 0) config.peers.resize(config.nranks);
+    config.tiles = options_.tiles;
+    if (options_.tiles) config.tile_scratch_bytes = 8 << 20;
+    if (needs_all_ranks(config)) config.peers.resize(config.nranks);
     config.payload_crc = options_.payload_crc;
     return config;
   }

@@ -126,6 +126,28 @@ TEST_CASE("a short tile is passed over whatever the window, and whatever comes f
   }
 }
 
+TEST_CASE("a pull is for several chunks, though each that comes makes room for one") {
+  constexpr std::uint16_t kRanks = 17;
+  Stand stand(kRanks, 40 * kElements, 32, 3);
+  for (std::uint16_t rank = 1; rank < kRanks; ++rank) stand.ready(rank, 40);
+  std::size_t words = stand.pull().size();
+  std::uint32_t chunks = 0;
+  for (bool any = true; any;) {
+    any = false;
+    for (std::uint16_t rank = 1; rank < kRanks; ++rank) {
+      TileIn& in = stand.parts(rank);
+      if (in.on_way == 0) continue;
+      any = true;
+      ++chunks;
+      CHECK_FALSE(stand.came(rank, in.first + in.asked.lowest()));
+      stand.pulls.line_up(*stand.op, rank, TileWay::kParts);
+      words += stand.pull().size();
+    }
+  }
+  CHECK(chunks == 16 * 40);
+  CHECK(words <= 16 * 40 / 3 + 16);
+}
+
 TEST_CASE("ranks take turns, and parts and results do") {
   Stand stand(4, 40 * kElements, 8, 2);
   for (const std::uint16_t rank : {1, 2, 3}) {
