@@ -42,6 +42,7 @@ enum class PlantedBug : std::uint8_t {
   kTokenNotChecked,        ///< a packet is its group's by the tag alone, which two groups may share
   kLateRankKeepsWindow,    ///< what is pulled from a rank that has not entered an op stays pulled
   kTilesStartInAnyOrder,   ///< tiles of an op start though an older one waits for a place
+  kFoldingHostNotTold,     ///< an owner without members is not told of ops by tiles
   kTilePostNotTold,        ///< who was asked before it had entered does not say that it has
   kResultFreedEarly,       ///< an owner's op ends when the first rank has its results
   kResultPlaceFreedEarly,  ///< an encoded result is forgotten when the first rank has it

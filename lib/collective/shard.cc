@@ -46,6 +46,15 @@ bool can_travel(const ShardConfig& config, const OpSpec& spec) noexcept {
   return refusal == TileRefusal::kNone || refusal == TileRefusal::kTooManyChunks;
 }
 
+/// Whether a rank without members has to do with an op of which it was told.
+bool sums_here(const ShardConfig& config, const OpPlan& plan, const OpSpec& spec) noexcept {
+  if (plan.shape == Shape::kTwoStep) return true;
+  if (plan.shape != Shape::kTiles || spec.collective != Collective::kAllReduce) return false;
+  const TileCut cut = cut_of(config, spec);
+  // One of too many chunks is refused as such.
+  return !cut.supported() || cut.tiles(config.rank, config.lane) != 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Shard>> Shard::create(const ShardConfig& config,
@@ -115,7 +124,7 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
   const OpPlan plan =
       plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
               {spec.collective, spec.datatype, spec.root, spec.count, spec.redop, spec.wire});
-  if (!ring_ && plan.shape != Shape::kTwoStep) return PostResult::kUnsupported;
+  if (!ring_ && !sums_here(config_, plan, spec)) return PostResult::kUnsupported;
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;
   }

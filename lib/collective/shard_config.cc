@@ -24,6 +24,11 @@ bool goes_off_ring(const ShardConfig& c, std::uint16_t other) noexcept {
          (other != downstream_rank(c.rank, c.nranks) && other != upstream_rank(c.rank, c.nranks));
 }
 
+/// Whether each rank has a share of what goes by tiles, if that is not the ring's segment.
+bool has_right_shares(const ShardConfig& c) noexcept {
+  return c.tile_shares == nullptr ? c.folding_ranks == 0 : c.tile_shares->ranks() == c.all_ranks();
+}
+
 }  // namespace
 
 Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
@@ -113,11 +118,14 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
         fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
   if (c.pairs_max != 0 && c.payload_pool != nullptr)
     return bad("transfers are not for payloads in a GPU's memory");
-  if (c.tiles && (c.batch_entries != 1 || !backend->runs_at_once() || c.folding_ranks != 0))
+  if (c.tiles && (c.batch_entries != 1 || !backend->runs_at_once()))
     return bad(
-        fmt::format("ops by tiles are for backends that work at once, and for groups of "
-                    "ranks that have members, not for the backend {} and {} others",
-                    backend->name(), c.folding_ranks));
+        fmt::format("ops by tiles are for backends that work at once, not for the backend {}",
+                    backend->name()));
+  if (c.tiles && !has_right_shares(c))
+    return bad(
+        fmt::format("ops by tiles of {} ranks, {} of them without members, need shares of as many",
+                    c.all_ranks(), c.folding_ranks));
   if (c.payload_pool != nullptr && backend->runs_at_once())
     return bad(
         fmt::format("payloads in a GPU's memory are not for the backend {}", backend->name()));

@@ -131,9 +131,9 @@ struct ShardConfig {
   GroupKey key;
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;  ///< with members: they are the ring
-  /// So many ranks from `nranks` on have no members. They sum ops in two steps, and do nothing
-  /// else. Each hangs on one rank of the ring (attached_rank()); what is said of the downstream
-  /// rank here is that one, and of the upstream rank too.
+  /// So many ranks from `nranks` on have no members. They sum ops in two steps and all-reduces by
+  /// tiles, and do nothing else. Each hangs on one rank of the ring (attached_rank()); what is said
+  /// of the downstream rank here is that one, and of the upstream rank too.
   std::uint16_t folding_ranks = 0;
   std::uint16_t member_count = 1;         ///< of this rank; if it folds only, of each other, or 1
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many. Outlives the shard
@@ -217,6 +217,9 @@ struct ShardConfig {
   bool tiles = false;
   /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.
   bool tiles_for_formats_alone = false;
+  /// Who owns how much of an all-reduce by tiles; the same on all ranks. nullptr: each rank its
+  /// segment of the ring. Not if there are ranks without members.
+  std::shared_ptr<const TileShares> tile_shares;
   std::uint32_t tile_bytes = kTileBytes;  ///< as TileGroup's
   /// Memory of an owner's lane for parts and results of tiles (transport.tile_scratch_kib).
   std::uint64_t tile_scratch_bytes = 0;
@@ -246,6 +249,7 @@ struct ShardConfig {
             .lanes = lanes,
             .all_ranks = all_ranks(),
             .processes = processes(),
+            .shares = tile_shares.get(),
             .tile_bytes = tile_bytes};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;

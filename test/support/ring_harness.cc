@@ -37,6 +37,7 @@ RingHarness::RingHarness(const RingOptions& options)
   group.members = options.members;
   group.ranks = options.ranks;
   group.owners = options.owners;
+  group.rates = options.rates;
   group.lanes = options.lanes;
   group.shard = options.shard;
   group.shard.payload_bytes = options.payload_bytes;

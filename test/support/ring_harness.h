@@ -18,6 +18,7 @@ struct RingOptions {
   std::uint16_t members = 1;
   std::vector<std::uint16_t> ranks;   ///< [processes]: the rank of each; empty: members on each
   std::vector<std::uint16_t> owners;  ///< ranks that sum ops in two steps; empty: all
+  std::vector<std::uint32_t> rates;   ///< [all ranks] of their ports, for tiles; empty: not known
   std::uint8_t lanes = 1;
   std::uint8_t rails = 1;         ///< ports of each host, each on a switch of its own
   std::uint8_t spines = 1;        ///< paths of equal cost, chosen by the source port

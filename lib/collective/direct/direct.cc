@@ -78,7 +78,7 @@ std::uint64_t believed(DirectScratch& scratch, std::uint16_t rank, std::uint64_t
 }  // namespace
 
 Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers,
-               OpTable& ops, FoldQueue& folds, ShardCounters& counters)
+               OpTable& ops, FoldQueue& folds, ToldOrder& told_order, ShardCounters& counters)
     : config_(config),
       links_(links),
       buffers_(buffers),
@@ -92,22 +92,11 @@ Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers&
                direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
                                      config.gathered_bytes, !folds.backend().runs_at_once()),
                config.direct_memory.get()),
-      layout_(config, ops, scratch_, folds.backend().runs_at_once()),
+      layout_(config, ops, scratch_, told_order, folds.backend().runs_at_once()),
       folds_(config, layout_, scratch_, ops, folds),
       queue_(config.all_ranks()),
       watched_(config.all_ranks()) {
   links_.add(*this);
-}
-
-std::optional<EarlyContributions::Ahead> Direct::told() noexcept {
-  const std::optional<EarlyContributions::Ahead>& oldest = early_.oldest();
-  if (!oldest) return {};
-  // What its sender had contributed to before has been folded here, if that is so long ago: else it
-  // could not have posted this one.
-  const EarlyContribution& told = oldest->contribution;
-  const bool next = told.since == 0 || ops_.posted() >= told.op_seq - told.since;
-  if (!next && !planted(PlantedBug::kToldOutOfOrder)) return {};
-  return oldest;
 }
 
 bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {

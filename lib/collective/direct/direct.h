@@ -40,6 +40,7 @@
 #include "collective/links/packet_buffers.h"
 #include "collective/links/peer_links.h"
 #include "collective/links/sweep.h"
+#include "collective/links/told_order.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shapes/shape.h"
@@ -53,7 +54,7 @@ class Direct final : public PeerUser {
  public:
   /// @param config  whose direct_bytes are not 0; the shard's other parts outlive it.
   Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers& buffers, OpTable& ops,
-         FoldQueue& folds, ShardCounters& counters);
+         FoldQueue& folds, ToldOrder& told_order, ShardCounters& counters);
 
   // Ops.
   /// Whether there is scratch memory for it, if it needs any. One that has to wait counts as
@@ -71,8 +72,6 @@ class Direct final : public PeerUser {
   [[nodiscard]] const DirectScratch& scratch() const noexcept { return scratch_; }
   /// What comes, or came, ahead of its op.
   [[nodiscard]] EarlyContributions& early() noexcept { return early_; }
-  /// Of a rank without members: what tells of the next op that is to be posted here.
-  [[nodiscard]] std::optional<EarlyContributions::Ahead> told() noexcept;
 
   // Packets. Their rank is that of a peer: see PeerEnds::source_of().
   /// Any of the three types came. @return whether it brought something new.

@@ -108,9 +108,7 @@ DirectOp& DirectLayout::open_owners(const Op& op,
       if (has_members) given |= direct.owned << direct::kOwnedMax;
     }
     if (!has_members && given != 0) {
-      const std::uint64_t ago = direct.op_seq - last_given_[rank];
-      scratch_.since(direct, rank) = static_cast<std::uint8_t>(ago > UINT8_MAX ? 0 : ago);
-      last_given_[rank] = direct.op_seq;
+      scratch_.since(direct, rank) = told_order_.tell(rank, direct.op_seq);
     }
     direct.missing_parts += direct.to_fold && has_members ? 1 : 0;
     direct.missing_sums += (expected & ~kPartBits) != 0 ? 1 : 0;

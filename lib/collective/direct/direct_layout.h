@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collective/direct/direct_scratch.h"
+#include "collective/links/told_order.h"
 #include "collective/ops/op_table.h"
 #include "collective/shapes/shape.h"
 #include "collective/shard_config.h"
@@ -21,12 +22,9 @@ class DirectLayout {
  public:
   /// All of them outlive it.
   /// @param at_once  the backend does entries before it returns.
-  DirectLayout(const ShardConfig& config, const OpTable& ops, DirectScratch& scratch, bool at_once)
-      : config_(config),
-        ops_(ops),
-        scratch_(scratch),
-        at_once_(at_once),
-        last_given_(config.all_ranks()) {}
+  DirectLayout(const ShardConfig& config, const OpTable& ops, DirectScratch& scratch,
+               ToldOrder& told_order, bool at_once)
+      : config_(config), ops_(ops), scratch_(scratch), told_order_(told_order), at_once_(at_once) {}
 
   /// Scratch memory that an op off the ring needs.
   [[nodiscard]] std::uint64_t bytes_of(const OpPlan& plan, const OpSpec& spec) const noexcept;
@@ -122,9 +120,8 @@ class DirectLayout {
   const ShardConfig& config_;
   const OpTable& ops_;
   DirectScratch& scratch_;
+  ToldOrder& told_order_;
   const bool at_once_;
-  /// [all ranks] the last op of which anything goes to a rank that has no members
-  std::vector<std::uint64_t> last_given_;
 };
 
 }  // namespace gradwire::collective

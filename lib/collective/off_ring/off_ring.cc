@@ -22,9 +22,10 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
       stall_(stall),
       services_(services),
       counters_(counters),
-      links_(config, ends) {
+      links_(config, ends),
+      told_order_(config) {
   if (config.direct_bytes != 0 && config.nranks > 1) {
-    direct_.emplace(config, links_, buffers, ops, folds, counters);
+    direct_.emplace(config, links_, buffers, ops, folds, told_order_, counters);
   }
   if (told) {
     require(direct_.has_value(), "a rank without members has direct ops");
@@ -36,7 +37,7 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
   }
   if (config.tiles && config.nranks > 1) {
     if (!window_) window_.emplace(config);
-    tiles_.emplace(config, links_, *window_, buffers, ops, folds, counters);
+    tiles_.emplace(config, links_, *window_, buffers, ops, folds, told_order_, counters);
     turns_.add(*tiles_);
   }
 }
@@ -59,6 +60,9 @@ Drop OffRing::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexc
   neighbors_.heard_from(rank);
   links_.came(packet.common);
   if (wire::is_of_tiles(packet.common.type)) {
+    const bool tells = told_ && packet.common.type == wire::PacketType::kTileCall;
+    if (tells && !packet.tile.not_entered) told_->hear(rank, packet.tile, now);
+    if (!live()) return Drop::kNone;
     const Drop drop = tiles_->receive(packet, ecn_ce, now);
     settle_tiles(now);
     return drop;

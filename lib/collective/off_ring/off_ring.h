@@ -4,8 +4,8 @@
 /// else knows which of them a group has. Packets go to the one that they are of, each hears of
 /// whoever the other heard, and where a port is full they take turns.
 ///
-/// Members post ops by themselves. At a rank without members, which has direct ops alone, ToldOps
-/// posts what others tell of. One lane owns it; it allocates at construction only; time is a
+/// Members post ops by themselves. At a rank without members, which has no transfers, ToldOps posts
+/// what others tell of. One lane owns it; it allocates at construction only; time is a
 /// parameter.
 ///
 ///   off_ring.cc            which of them
@@ -22,6 +22,7 @@
 #include "collective/links/peer_links.h"
 #include "collective/links/port_turns.h"
 #include "collective/links/pull_window.h"
+#include "collective/links/told_order.h"
 #include "collective/membership/group.h"
 #include "collective/membership/stall_watch.h"
 #include "collective/neighbors/neighbors.h"
@@ -79,7 +80,11 @@ class OffRing {
   // Packets.
   /// Whether packets of that type are taken from that rank. Else they are foreign.
   [[nodiscard]] bool takes(const wire::CommonHeader& header) const noexcept {
-    if (wire::is_of_tiles(header.type)) return tiles_ && header.from_rank < config_.nranks;
+    if (wire::is_of_tiles(header.type)) {
+      // Nothing goes from one rank without members to another.
+      const std::uint16_t senders = told_ ? config_.nranks : config_.all_ranks();
+      return tiles_ && header.from_rank < senders;
+    }
     return wire::is_of_transfer(header.type) ? transfers_ && header.from_rank < config_.nranks
                                              : direct_.has_value();
   }
@@ -153,6 +158,7 @@ class OffRing {
   ShardServices& services_;
   ShardCounters& counters_;
   PeerLinks links_;
+  ToldOrder told_order_;
   std::optional<Direct> direct_;        ///< none: no op is direct
   std::optional<PullWindow> window_;    ///< of all that pull chunks; none: nobody does
   std::optional<Transfers> transfers_;  ///< none: there are none

@@ -91,7 +91,7 @@ Drop OffRing::take_contribution(std::uint16_t rank, const wire::DataHeader& head
     return Drop::kNone;
   }
   if (told_ && told_->was_skipped(header.op_seq)) [[unlikely]] {
-    told_->report_skipped(rank, header, now);
+    told_->report_skipped(rank, header.op_seq, call_of(header), now);
     return Drop::kNone;
   }
   Op* op = ops_.find(header.op_seq);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// A rank without members: no client posts there. Ops are told of by what others contribute to
-/// them. One lane owns it; it allocates at construction only.
+/// them, or by their calls of ops by tiles. One lane owns it; it allocates at construction only.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collective/direct/direct.h"
@@ -12,6 +13,7 @@
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
 #include "collective/shard_services.h"
+#include "collective/tiles/told_calls.h"
 #include "wire/packet.h"
 
 namespace gradwire::collective {
@@ -28,6 +30,8 @@ class ToldOps {
         services_(services),
         told_by_(OpTable::kDescriptorsKept) {}
 
+  /// A rank has called an op by tiles. Of one that is posted here it says nothing new.
+  void hear(std::uint16_t rank, const wire::TileHeader& call, TimeNs now) noexcept;
   /// Posts what others have told of, as far as there is room. Ops that are posted already have all
   /// that came for them.
   void post(TimeNs now) noexcept;
@@ -37,10 +41,13 @@ class ToldOps {
   }
   /// Whether it is an op that was taken for one which has nothing for this rank.
   [[nodiscard]] bool was_skipped(std::uint64_t op_seq) const noexcept;
-  /// A contribution names such an op.
-  void report_skipped(std::uint16_t rank, const wire::DataHeader& theirs, TimeNs now) noexcept;
+  /// A contribution or a call names such an op.
+  void report_skipped(std::uint16_t rank, std::uint64_t op_seq, const OpCall& theirs,
+                      TimeNs now) noexcept;
 
  private:
+  /// What tells of the next op that is to be posted here.
+  [[nodiscard]] std::optional<ToldCall> next() const noexcept;
   void refuse(std::uint16_t rank, const OpSpec& spec, PostResult why, TimeNs now) noexcept;
 
   const ShardConfig& config_;
@@ -48,6 +55,7 @@ class ToldOps {
   Direct& direct_;
   OpTable& ops_;
   ShardServices& services_;
+  ToldCalls calls_;
   std::vector<std::uint16_t> told_by_;  ///< by op_seq
 };
 

@@ -57,6 +57,10 @@ static_assert(sizeof(OpCall) == 16 && kRedOps.size() <= 16 && kWireFormats.size(
   return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
           how_of(header.redop)};
 }
+[[nodiscard]] inline OpCall call_of(const wire::TileHeader& header) noexcept {
+  return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
+          how_of(header.redop, header.format)};
+}
 
 /// What the packets of an op say of it: all but their own places.
 /// @tparam Header  of data, or of tiles.

@@ -73,6 +73,13 @@ struct TileIn {
   }
 };
 
+/// Whether an owner without members is told of an op, which it does not know otherwise.
+enum class TileOffer : std::uint8_t {
+  kNone,   ///< it knows of it, or needs not be told
+  kWaits,  ///< it will be, when it knows of ops before
+  kSaid,   ///< a tile call goes there until it has entered the op
+};
+
 /// Chunks that go to a rank, by their numbers.
 struct TileOut {
   std::uint32_t end = 0;     ///< so many are to go; 0: nothing
@@ -88,6 +95,8 @@ struct TileOut {
   bool call_wanted = false;  ///< of a source: a tile call is to go there
   bool call_asks = false;
   bool called = false;           ///< one went
+  TileOffer offer{};             ///< of a source
+  std::uint8_t since = 0;        ///< what a call to a rank without members says
   std::uint32_t first_call = 0;  ///< low half of its number
   std::uint32_t call_echo = 0;   ///< low half of the number of the pull that it answers
 

@@ -93,7 +93,9 @@ bool TileFormats::fold_chunk(const Sum& sum, std::byte* result) noexcept {
   of.count = chunk.count;
   of.divisor = op.spec.redop == RedOp::kAvg ? config_.processes().count() : 1;
   if (result != nullptr) of.wire = {result, op.cut.wire_bytes(chunk.count)};
-  of.stored = {memory.outputs[0] + memory.first_output * width, chunk.count * width};
+  if (!config_.folds_only()) {
+    of.stored = {memory.outputs[0] + memory.first_output * width, chunk.count * width};
+  }
   const TileCut::Run run = op.cut.run(tile, first_run);
   if (run.at + run.count >= chunk.at + chunk.count) {
     line_up(sum, run.first_rank);
@@ -141,6 +143,7 @@ void TileFormats::line_up(const Sum& sum, std::uint16_t first_rank) noexcept {
 
 void TileFormats::copy_to_others(const TileOp& op, const TileCut::Tile& tile,
                                  const TileCut::Chunk& chunk) noexcept {
+  if (config_.folds_only()) return;
   const ChunkMemory memory = memory_of(config_, op.spec, tile, chunk.at);
   const std::size_t width = element_bytes(op.spec.datatype);
   const std::size_t first = memory.first_output * width;

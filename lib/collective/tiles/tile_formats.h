@@ -37,7 +37,7 @@ class TileFormats {
   [[nodiscard]] bool store(const TileOp& op, const TileCut::Tile& tile, const TileCut::Chunk& chunk,
                            reduce::BytesIn wire) noexcept;
   /// Sums a tile of which all parts are there, and stores it in the outputs of this rank's members
-  /// that get it.
+  /// that get it, if it has any.
   /// @param index   of the tile
   /// @param result  where it is encoded to; nullptr if it does not travel.
   [[nodiscard]] bool fold(const TileOp& op, std::uint32_t index, const TileRows& rows,

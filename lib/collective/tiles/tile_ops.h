@@ -31,14 +31,15 @@ struct TileOp {
   TileCut cut;
   bool sums = false;     ///< owners fold parts
   bool travels = false;  ///< their results go to all
-  bool encodes = false;  ///< these have a format, and lie in places of their own
+  bool encodes = false;  ///< these have a format
+  bool keeps = false;    ///< results of this owner lie in places of their own, not in an output
   bool streams = false;  ///< results that come are stored past the cache
   bool done = false;     ///< for the client: nobody reads or writes its memory here
   // As an owner: tiles that this rank has on this lane; of these, from the first on.
   std::uint32_t tiles = 0;
   std::uint32_t started = 0;
   std::uint32_t folded = 0;
-  std::uint32_t given_back = 0;  ///< if it `encodes`: nobody lacks results below it
+  std::uint32_t given_back = 0;  ///< if it `keeps` results: nobody lacks those below it
   std::uint32_t told = 0;        ///< what pullers are to be told
   TimeNs rose_at = 0;            ///< if it is less than `folded`: since when
   /// Ranks that have not been looked at since a tile started or `told` rose; the next of them.
@@ -55,7 +56,7 @@ class TileOps {
  public:
   static constexpr std::uint32_t kOpsMax = 8;
 
-  /// @param ranks  of the group.
+  /// @param ranks  of the group, those without members too.
   explicit TileOps(std::uint16_t ranks)
       : ranks_(ranks),
         parts_in_(std::size_t{kOpsMax} * ranks),

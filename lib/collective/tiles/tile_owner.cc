@@ -39,12 +39,12 @@ TileOp* TileOwner::start_next() noexcept {
     TileOp& op = ops_.at(newest_first ? ops_.size() - 1 - i : i);
     if (!has_to_start(op)) continue;
     if (op.started - op.folded == TileOp::kStartedMax) return nullptr;
-    if (op.encodes && results_.empty()) return nullptr;
+    if (op.keeps && results_.empty()) return nullptr;
     const std::uint32_t at = op.started % TileOp::kStartedMax;
-    const std::uint32_t sources = config_.nranks - 1u;
+    const std::uint32_t sources = config_.nranks - (config_.folds_only() ? 0u : 1u);
     op.missing[at] = sources * op.cut.tile(config_.rank, config_.lane, op.started).chunks;
     op.place[at] = parts_.take();
-    if (op.encodes) results_.start(op, ops_.place_of(op));
+    if (op.keeps) results_.start(op, ops_.place_of(op));
     ++op.started;
     return &op;
   }
@@ -112,12 +112,12 @@ bool TileOwner::fold_next(TileOp& op) noexcept {
   parts_.give_back(place);
   ++op.folded;
   // Whoever might pull it may have left.
-  if (op.encodes) (void)results_.give_back(op, ops_.place_of(op));
+  if (op.keeps) (void)results_.give_back(op, ops_.place_of(op));
   return true;
 }
 
 bool TileOwner::taken(TileOp& op, std::uint32_t first, std::uint32_t end) noexcept {
-  if (!op.encodes) return false;
+  if (!op.keeps) return false;
   const std::uint32_t op_place = ops_.place_of(op);
   results_.taken(op, op_place, first, end);
   return results_.give_back(op, op_place);
@@ -127,7 +127,7 @@ bool TileOwner::taken(TileOp& op, std::uint32_t first, std::uint32_t end) noexce
 bool TileOwner::fold_encoded(const TileOp& op, std::uint16_t place) noexcept {
   const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
   const std::uint32_t first = op.folded * op.cut.chunks_of_tile();
-  for (std::uint32_t i = 0; i < tile.chunks; ++i) {
+  for (std::uint32_t i = 0; i < tile.chunks && !config_.folds_only(); ++i) {
     const TileCut::Chunk chunk = op.cut.chunk_of(tile, first + i);
     if (!formats_.make_part(op, tile, chunk, part(op, config_.rank, chunk))) return false;
   }
@@ -139,7 +139,9 @@ bool TileOwner::fold(const TileOp& op, std::uint16_t place) noexcept {
   const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
   const std::uint32_t width = element_bytes(op.spec.datatype);
   const bool in_memory = is_own_in_memory(op);
-  if (!in_memory && !load_own_part(op, tile, row(place, config_.rank))) return false;
+  const bool has_own = !config_.folds_only();
+  std::byte* const result = has_own ? nullptr : results_.at(ops_.place_of(op), op.folded);
+  if (has_own && !in_memory && !load_own_part(op, tile, row(place, config_.rank))) return false;
   for (std::uint32_t i = 0; i < op.cut.runs(tile); ++i) {
     TileCut::Run run = op.cut.run(tile, i);
     if (planted(PlantedBug::kTileFoldedInOwnOrder)) {
@@ -165,7 +167,8 @@ bool TileOwner::fold(const TileOp& op, std::uint16_t place) noexcept {
     entry.count = run.count;
     entry.divisor = config_.processes().count();
     entry.inputs = sources_.data();
-    entry.outputs = memory.outputs;
+    entry.packet = has_own ? nullptr : result + std::size_t{run.at} * width;
+    entry.outputs = has_own ? memory.outputs : nullptr;
     entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width);
     if (!folds_.backend().run(entry)) return false;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What a rank does with the tiles that it owns on a lane: they start when there is a place for
-/// their parts and, if they are encoded, for their result, in the order of the ops and, in each of
-/// them, of the tiles; and they are folded in that order when all parts are here. One lane owns it;
-/// it allocates at construction only; time is a parameter.
+/// their parts and, if it does not lie in an output, for their result, in the order of the ops and,
+/// in each of them, of the tiles; and they are folded in that order when all parts are here. One
+/// lane owns it; it allocates at construction only; time is a parameter.
 ///
 /// No tile of an op starts while one of an older op waits for a place, so the oldest op never waits
 /// for a place that a younger one has.
@@ -52,7 +52,7 @@ class TileOwner {
   /// @return whether the backend could.
   [[nodiscard]] bool fold_next(TileOp& op) noexcept;
 
-  // Of an op that encodes its results.
+  // Of an op of which this rank keeps results in places of their own.
   /// Where a chunk of a result lies that some rank lacks.
   [[nodiscard]] const std::byte* result(const TileOp& op, const TileCut::Chunk& chunk) noexcept {
     return results_.at(ops_.place_of(op), chunk.tile) + op.cut.wire_bytes(chunk.at);
@@ -83,7 +83,8 @@ class TileOwner {
   [[nodiscard]] bool load_own_part(const TileOp& op, const TileCut::Tile& tile,
                                    std::byte* row) noexcept;
   [[nodiscard]] bool is_own_in_memory(const TileOp& op) const noexcept {
-    return config_.member_count == 1 && op.spec.redop != RedOp::kPremulSum;
+    return config_.member_count == 1 && op.spec.redop != RedOp::kPremulSum &&
+           !config_.folds_only();
   }
 
   const ShardConfig& config_;

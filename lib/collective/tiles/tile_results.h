@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Encoded results of the tiles that a rank owns on a lane. A tile has a place for its result from
+/// Results of the tiles that a rank owns on a lane, if they do not lie in an output: they are
+/// encoded, or the rank has no members. A tile has a place for its result from
 /// its start until all who pull it have it. As they tell of chunks in their order, places come back
 /// in the order of the tiles, and what is told is counted, not looked at rank by rank. One lane
 /// owns it; it allocates at construction only.

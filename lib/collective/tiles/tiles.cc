@@ -26,29 +26,33 @@ std::uint32_t from_each_of(const ShardConfig& config) {
 }  // namespace
 
 Tiles::Tiles(const ShardConfig& config, PeerLinks& links, PullWindow& window,
-             const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, ShardCounters& counters)
+             const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, ToldOrder& told_order,
+             ShardCounters& counters)
     : config_(config),
       links_(links),
       buffers_(buffers),
       ops_(ops),
       folds_(folds),
+      told_order_(told_order),
       counters_(counters),
-      table_(config.nranks),
+      table_(config.all_ranks()),
       formats_(config),
       owner_(config, table_, folds, formats_),
       pulls_(config, table_, links, window, counters, from_each_of(config)),
-      peers_(config.nranks),
+      peers_(config.all_ranks()),
+      since_(config.folds_only() ? 0 : std::size_t{config.max_active_ops} * config.folding_ranks),
       waiting_(config.max_active_ops),
       done_(config.max_active_ops),
-      words_(config.nranks),
-      sending_(std::size_t{2} * TileOps::kOpsMax * config.nranks),
-      watched_(config.nranks),
+      words_(config.all_ranks()),
+      sending_(std::size_t{2} * TileOps::kOpsMax * config.all_ranks()),
+      watched_(config.all_ranks()),
       pacer_(config.sender.rate_bps, config.sender.burst_bytes) {
   links_.add(*this);
 }
 
 void Tiles::post(std::uint64_t op_seq, TimeNs now) noexcept {
   require(waiting_.push(op_seq), "an op that waits to enter has a place");
+  if (!since_.empty()) keep_since(*ops_.find(op_seq));
   enter_more(now);
 }
 
@@ -84,28 +88,41 @@ void Tiles::enter(const Op& called, TimeNs now) noexcept {
   op.travels = called.spec.collective == Collective::kAllReduce ||
                called.spec.collective == Collective::kAllGather;
   op.encodes = op.sums && op.travels && called.spec.wire != WireFormat::kSame;
+  op.keeps = op.encodes || config_.folds_only();
   op.streams = called.record.bytes >= config_.streaming_bytes;
   owner_.begin(op);
-  const auto own = static_cast<std::uint32_t>(op.cut.chunks(config_.rank, config_.lane));
-  const std::uint32_t own_whole = op.cut.whole_chunks(config_.rank, config_.lane);
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
-    const std::uint16_t rank = other(ahead);
-    const bool waited = waits_for(rank);
-    const auto theirs = static_cast<std::uint32_t>(op.cut.chunks(rank, config_.lane));
-    const std::uint32_t whole = op.cut.whole_chunks(rank, config_.lane);
-    table_.parts_in(op, rank).begin(op.sums ? own : 0, own_whole);
-    table_.parts_out(op, rank).begin(op.sums ? theirs : 0, whole);
-    table_.results_in(op, rank).begin(theirs, whole);
-    table_.results_out(op, rank).begin(own, own_whole);
-    if (theirs != 0) ++op.owners_left;
-    if (own != 0) ++op.pullers_left;
-    if (!waited && waits_for(rank)) links_.begin_wait(rank, *this, now);
-    if (theirs == 0 || peers_[rank].asked_early < op.op_seq) continue;
-    table_.parts_out(op, rank).call_owed = !planted(PlantedBug::kTilePostNotTold);
-    want_call(op, rank, false);
-    watch(rank, now);
-  }
+  for (std::uint32_t ahead = 1; ahead <= others(); ++ahead) begin_with(op, other(ahead), now);
   finish_if_done(op);
+}
+
+void Tiles::begin_with(TileOp& op, std::uint16_t rank, TimeNs now) noexcept {
+  const bool waited = waits_for(rank);
+  // One without members owns alone.
+  const auto own =
+      static_cast<std::uint32_t>(has_members(rank) ? op.cut.chunks(config_.rank, config_.lane) : 0);
+  const auto theirs =
+      static_cast<std::uint32_t>(config_.folds_only() ? 0 : op.cut.chunks(rank, config_.lane));
+  const std::uint32_t own_whole = op.cut.whole_chunks(config_.rank, config_.lane);
+  const std::uint32_t whole = op.cut.whole_chunks(rank, config_.lane);
+  table_.parts_in(op, rank).begin(op.sums ? own : 0, own_whole);
+  table_.parts_out(op, rank).begin(op.sums ? theirs : 0, whole);
+  table_.results_in(op, rank).begin(theirs, whole);
+  table_.results_out(op, rank).begin(own, own_whole);
+  if (theirs != 0) ++op.owners_left;
+  if (own != 0) ++op.pullers_left;
+  if (!waited && waits_for(rank)) links_.begin_wait(rank, *this, now);
+  if (theirs == 0) return;
+  TileOut& out = table_.parts_out(op, rank);
+  if (!has_members(rank)) {
+    out.since = since_[since_place(op.op_seq, rank)];
+    if (!planted(PlantedBug::kFoldingHostNotTold)) out.offer = TileOffer::kWaits;
+  }
+  if (peers_[rank].asked_early < op.op_seq) return offer_more(rank, now);
+  // It has entered the op, and waits for this rank.
+  out.offer = TileOffer::kNone;
+  out.call_owed = !planted(PlantedBug::kTilePostNotTold);
+  want_call(op, rank, false);
+  watch(rank, now);
 }
 
 void Tiles::start_tiles(TimeNs now) noexcept {
@@ -125,7 +142,7 @@ bool Tiles::is_telling_due(const TileOp& op, TimeNs now) const noexcept {
   const std::uint32_t untold = op.folded - op.told;
   return op.folded == op.tiles || now - op.rose_at >= kTellNs ||
          untold * op.cut.chunks_of_tile() >= kTellChunks ||
-         (op.encodes && owner_.wants_results_back(untold));
+         (op.keeps && owner_.wants_results_back(untold));
 }
 
 void Tiles::tell(TileOp& op) noexcept {
@@ -133,9 +150,7 @@ void Tiles::tell(TileOp& op) noexcept {
   begin_spread(op);
 }
 
-void Tiles::begin_spread(TileOp& op) noexcept {
-  op.spread_left = static_cast<std::uint16_t>(config_.nranks - 1);
-}
+void Tiles::begin_spread(TileOp& op) noexcept { op.spread_left = with_members(); }
 
 bool Tiles::spread(TimeNs now) noexcept {
   std::uint32_t looks = 0;
@@ -144,7 +159,7 @@ bool Tiles::spread(TimeNs now) noexcept {
     for (; op.spread_left > 0 && looks < kLooksInRound; --op.spread_left, ++looks) {
       // Owners do not all begin at the same rank.
       look_at_rank(op, other(op.spread_at + 1u), now);
-      op.spread_at = static_cast<std::uint16_t>((op.spread_at + 1) % (config_.nranks - 1));
+      op.spread_at = static_cast<std::uint16_t>((op.spread_at + 1) % with_members());
     }
   }
   if (looks > 0) pull_more(now);
@@ -197,10 +212,10 @@ void Tiles::note_puller_has_all(TileOp& op, std::uint16_t puller) noexcept {
 
 void Tiles::finish_if_done(TileOp& op) noexcept {
   if (op.done || op.owners_left > 0 || op.folded < op.tiles) return;
-  // Results that are not encoded are sent from the client's memory.
+  // Results that lie in no places of their own are sent from the client's memory.
   const bool first_is_enough =
       planted(PlantedBug::kResultFreedEarly) && op.pullers_left < config_.nranks - 1;
-  if (op.travels && !op.encodes && op.pullers_left > 0 && !first_is_enough) return;
+  if (op.travels && !op.keeps && op.pullers_left > 0 && !first_is_enough) return;
   op.done = true;
   ++counters_.ops_tiles;
   if (op.spec.wire == WireFormat::kBf16) ++counters_.ops_bf16;
@@ -220,7 +235,6 @@ void Tiles::close_old(TimeNs now) noexcept {
 }
 
 void Tiles::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept {
-  if (rank >= config_.nranks) return;
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     TileOp& op = table_.at(i);
     if (op.op_seq <= completed_op_seq) note_puller_has_all(op, rank);
@@ -232,7 +246,7 @@ void Tiles::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs n
 }
 
 bool Tiles::waits_for(std::uint16_t rank) const noexcept {
-  if (rank >= config_.nranks) return false;
+  if (config_.folds_only() && !has_members(rank)) return false;
   if (peers_[rank].all > peers_[rank].all_known) return true;
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
@@ -264,7 +278,7 @@ std::optional<Tiles::Missing> Tiles::missing(std::uint64_t op_seq) const noexcep
   const TileOp* op = table_.find(op_seq);
   if (op == nullptr) return {};
   std::optional<Missing> found;
-  for (std::uint32_t ahead = 1; ahead < config_.nranks; ++ahead) {
+  for (std::uint32_t ahead = 1; ahead <= others(); ++ahead) {
     const std::uint16_t rank = other(ahead);
     const TileIn& in = table_.parts_in(*op, rank);
     const bool here = in.complete() && table_.results_in(*op, rank).complete();

@@ -3,6 +3,10 @@
 /// Ops by tiles: owners pull parts of all ranks and fold them, and ranks pull the results.
 /// doc/protocol/tiles.md is the specification.
 ///
+/// A rank without members owns, and neither gives parts nor pulls results. Others tell it of ops
+/// by their calls, which its shard posts (ToldOps); here it is an owner like any other, but for
+/// where its results lie.
+///
 /// Every packet tells the whole state of one end of one op, so a later one makes a lost one good.
 /// Nothing is kept of what is on its way: a piece is made from the client's memory whenever it is
 /// pulled. What is pulled, TilePulls decides; when tiles start and are folded, TileOwner.
@@ -13,6 +17,7 @@
 /// ranks.
 ///
 ///   tiles.cc          ops: they enter, are done, are over
+///   tiles_hosts.cc    what ranks without members are told
 ///   tiles_receive.cc  what a packet does
 ///   tiles_words.cc    what is said, and when again
 ///   tiles_send.cc     packets
@@ -31,6 +36,7 @@
 #include "collective/links/port_turns.h"
 #include "collective/links/pull_window.h"
 #include "collective/links/sweep.h"
+#include "collective/links/told_order.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
@@ -48,7 +54,8 @@ class Tiles final : public PeerUser, public LateUser {
  public:
   /// @param config  of a group that has tiles; the shard's other parts outlive it.
   Tiles(const ShardConfig& config, PeerLinks& links, PullWindow& window,
-        const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, ShardCounters& counters);
+        const PacketBuffers& buffers, OpTable& ops, FoldQueue& folds, ToldOrder& told_order,
+        ShardCounters& counters);
 
   // Ops.
   /// An op by tiles was posted: it enters now, or when older ones are over.
@@ -115,6 +122,8 @@ class Tiles final : public PeerUser, public LateUser {
   // tiles.cc
   void enter_more(TimeNs now) noexcept;
   void enter(const Op& op, TimeNs now) noexcept;
+  /// What this rank and another have to do with each other in an op that enters.
+  void begin_with(TileOp& op, std::uint16_t rank, TimeNs now) noexcept;
   void start_tiles(TimeNs now) noexcept;
   void note_folded(TileOp& op, TimeNs now) noexcept;
   /// Whether pullers are to be told now what is folded.
@@ -130,9 +139,31 @@ class Tiles final : public PeerUser, public LateUser {
   void finish_if_done(TileOp& op) noexcept;
   /// Places that came back are used anew.
   void close_old(TimeNs now) noexcept;
-  [[nodiscard]] std::uint16_t other(std::uint32_t ahead) const noexcept {
-    return static_cast<std::uint16_t>((config_.rank + ahead) % config_.nranks);
+  /// Other ranks that give parts and pull results, which have members; and all that there are to
+  /// this one: to one without members no other is.
+  [[nodiscard]] std::uint16_t with_members() const noexcept {
+    return static_cast<std::uint16_t>(config_.nranks - (config_.folds_only() ? 0 : 1));
   }
+  [[nodiscard]] std::uint16_t others() const noexcept {
+    return config_.folds_only() ? config_.nranks
+                                : static_cast<std::uint16_t>(config_.all_ranks() - 1);
+  }
+  /// @param ahead  [1, others()]: those without members come last.
+  [[nodiscard]] std::uint16_t other(std::uint32_t ahead) const noexcept {
+    return static_cast<std::uint16_t>(
+        ahead > with_members() ? ahead : (config_.rank + ahead) % config_.nranks);
+  }
+  [[nodiscard]] bool has_members(std::uint16_t rank) const noexcept {
+    return rank < config_.nranks;
+  }
+
+  // tiles_hosts.cc: what a source says to owners without members
+  void keep_since(const Op& op) noexcept;
+  [[nodiscard]] std::size_t since_place(std::uint64_t op_seq, std::uint16_t owner) const noexcept {
+    return op_seq % config_.max_active_ops * config_.folding_ranks + owner - config_.nranks;
+  }
+  void offer_more(std::uint16_t owner, TimeNs now) noexcept;
+  void hear_told(std::uint16_t owner, std::uint64_t op_seq, TimeNs now) noexcept;
 
   // tiles_receive.cc
   [[nodiscard]] wire::Drop receive_piece(const wire::Packet& packet, bool ecn_ce,
@@ -206,12 +237,16 @@ class Tiles final : public PeerUser, public LateUser {
   const PacketBuffers& buffers_;
   OpTable& ops_;
   FoldQueue& folds_;
+  ToldOrder& told_order_;
   ShardCounters& counters_;
   TileOps table_;
   TileFormats formats_;
   TileOwner owner_;
   TilePulls pulls_;
-  std::vector<TilePeer> peers_;        ///< [nranks]; of this rank nothing
+  std::vector<TilePeer> peers_;  ///< [all ranks]; of this rank nothing
+  /// Of ops that are unfinished here, what is said to each rank without members: by op_seq modulo
+  /// their number, then by rank.
+  std::vector<std::uint8_t> since_;
   FixedQueue<std::uint64_t> waiting_;  ///< ops that are posted and have not entered
   FixedQueue<std::uint64_t> done_;     ///< ops whose end nobody has taken
   std::uint64_t entered_ = 0;        ///< the last op that has entered; all by tiles before it have

@@ -15,11 +15,6 @@ using wire::PacketType;
 
 namespace {
 
-OpCall call_of(const wire::TileHeader& header) noexcept {
-  return {header.total_count, header.tag, header.root, kinds_of(header.collective, header.datatype),
-          how_of(header.redop, header.format)};
-}
-
 std::uint32_t low_half(const wire::Packet& packet) noexcept {
   return static_cast<std::uint32_t>(packet.common.packet_number);
 }
@@ -114,9 +109,9 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   if (in.first == in.ready && !in.complete() && !sums_more) want_result_word(op, rank, false);
   pulls_.line_up(op, rank, TileWay::kResults);
   note_taken(op, rank, now);
-  // It holds a place for each result, and "all" may have to wait for an older op.
-  if (op.encodes && in.complete() && peers_[rank].all < op.op_seq)
-    want_result_word(op, rank, false);
+  // If it holds a place for each result, "all" may have to wait for an older op.
+  const bool keeps = op.encodes || !has_members(rank);
+  if (keeps && in.complete() && peers_[rank].all < op.op_seq) want_result_word(op, rank, false);
   pull_more(now);
   return Drop::kNone;
 }
@@ -187,6 +182,7 @@ Drop Tiles::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
     links_.echoed(rank, pull.echo, 0, now);
   }
   if (pull.asks) links_.was_asked(rank);
+  if (!pull.results && !has_members(rank)) hear_told(rank, pull.op_seq, now);
   if (pull.over != 0) hear_over(rank, pull.op_seq - (pull.over - 1u), now);
   if (pull.all) {
     const Drop drop = hear_all(pull.op_seq, rank, now);
@@ -277,7 +273,7 @@ Drop Tiles::pulled_by_puller(TileOp& op, const wire::Packet& packet, TimeNs now)
 }
 
 Drop Tiles::hear_all(std::uint64_t op_seq, std::uint16_t rank, TimeNs now) noexcept {
-  if (op_seq > entered_) return Drop::kBadChunk;
+  if (op_seq > entered_ || !has_members(rank)) return Drop::kBadChunk;
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
     if (op.op_seq <= op_seq && op.folded < op.tiles) return Drop::kBadChunk;
@@ -337,7 +333,7 @@ void Tiles::answer_of_none(const wire::Packet& packet) noexcept {
   } else if (!by_tiles) {
     peer.other_call = op_seq;
     peer.other_call_echo = pulls ? low_half(packet) : 0;
-  } else if (pulls && pull.results) {
+  } else if ((pulls && pull.results) || config_.folds_only()) {
     peer.over_wanted = std::max(peer.over_wanted, op_seq);
   } else if (peer.all != 0) {
     peer.all_wanted = true;

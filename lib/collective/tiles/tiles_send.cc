@@ -67,7 +67,7 @@ TimeNs Tiles::deadline(TimeNs now) const noexcept {
   TimeNs due = watched_.next_due();
   for (std::uint32_t i = 0; i < table_.size(); ++i) {
     const TileOp& op = table_.at(i);
-    if (op.spread_left > 0 || (op.encodes && is_telling_due(op, now))) return now;
+    if (op.spread_left > 0 || (op.keeps && is_telling_due(op, now))) return now;
     if (op.folded > op.told) due = std::min(due, op.rose_at + kTellNs);
   }
   return sending_.empty() ? due : std::min(due, std::max(now, paced_until_));
@@ -168,6 +168,7 @@ Tiles::Sent Tiles::send_word_to(std::uint16_t rank, TimeNs now, OutboxSide& box)
       wire::TileHeader call = header_of<wire::TileHeader>(op.op_seq, op.call);
       call.echo = out.call_echo;
       call.asks = out.call_asks;
+      call.since = out.since;
       std::uint32_t number = 0;
       const Sent sent = send_call(rank, call, now, box, &number);
       if (sent != Sent::kYes) return sent;
@@ -316,7 +317,7 @@ bool Tiles::skip_to_piece(const TileOp& op, std::uint16_t rank, TileWay way,
 
 bool Tiles::make_piece(const TileOp& op, TileWay way, const TileCut::Tile& tile,
                        const TileCut::Chunk& chunk, std::byte* payload) noexcept {
-  if (way == TileWay::kResults && op.encodes) {
+  if (way == TileWay::kResults && op.keeps) {
     std::memcpy(payload, owner_.result(op, chunk), op.cut.wire_bytes(chunk.count));
     return true;
   }

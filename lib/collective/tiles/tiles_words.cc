@@ -83,9 +83,11 @@ bool Tiles::repeat(std::uint16_t rank, bool due, TimeNs now) noexcept {
         want_part_word(op, rank, true);
       }
     }
-    if (table_.parts_out(op, rank).call_owed && !called) {
+    const bool offers = table_.parts_out(op, rank).offer == TileOffer::kSaid;
+    if ((offers || table_.parts_out(op, rank).call_owed) && !called) {
       called = true;
-      if (due && links_.may_ask(now)) {
+      // Nothing else makes it enter where no client posts, so these are not held back.
+      if (due && (offers || links_.may_ask(now))) {
         links_.count_ask();
         want_call(op, rank, true);
       }

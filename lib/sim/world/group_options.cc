@@ -27,4 +27,15 @@ std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group) {
                                                     std::uint16_t(group.hosts.size()));
 }
 
+std::shared_ptr<const collective::TileShares> tile_shares_of(const GroupOptions& group) {
+  if (!group.shard.tiles) return nullptr;
+  std::vector<std::uint32_t> rates(group.hosts.size());
+  for (std::size_t rank = 0; rank < rates.size() && !group.rates.empty(); ++rank) {
+    rates[rank] = group.rates[group.hosts[rank]];
+  }
+  auto shares = collective::TileShares::make(rates, ring_ranks(group));
+  if (!shares) return nullptr;
+  return std::make_shared<const collective::TileShares>(std::move(*shares));
+}
+
 }  // namespace gradwire::sim

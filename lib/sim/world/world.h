@@ -88,7 +88,9 @@ struct GroupOptions {
   std::uint16_t members = 1;         ///< of each rank; if there are `ranks`, of the largest
   std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: rank by rank
   std::uint8_t lanes = 1;
-  std::vector<HostId> owners;     ///< that sum ops in two steps; if none is in the group, all do
+  std::vector<HostId> owners;  ///< that sum ops in two steps; if none is in the group, all do
+  /// By host: of its ports, as collective::TileShares has them; empty: none is known.
+  std::vector<std::uint32_t> rates;
   collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };
@@ -101,6 +103,9 @@ struct GroupOptions {
 [[nodiscard]] std::vector<std::uint16_t> ranks_of(const GroupOptions& group);
 /// nullptr: all ranks.
 [[nodiscard]] std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group);
+/// Of all-reduces by tiles. nullptr: each rank its segment of the ring.
+[[nodiscard]] std::shared_ptr<const collective::TileShares> tile_shares_of(
+    const GroupOptions& group);
 
 using GroupId = std::size_t;
 
@@ -282,6 +287,7 @@ class World {
     std::vector<Rank> ranks;
     std::shared_ptr<const ProcessLayout> layout;       ///< nullptr: every rank has as many members
     std::shared_ptr<const collective::Owners> owners;  ///< nullptr: all ranks
+    std::shared_ptr<const collective::TileShares> tile_shares;
   };
   struct Recorded {
     HostId from;

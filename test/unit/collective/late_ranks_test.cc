@@ -67,7 +67,9 @@ struct LoneRank {
     buffers = std::make_unique<PacketBuffers>(config, config.to_downstream.bytes());
     ops = std::make_unique<OpTable>(16, 1024);
     folds = std::make_unique<FoldQueue>(reduce::make_cpu_backend(128), 128, 1);
-    direct = std::make_unique<Direct>(config, *links, *buffers, *ops, *folds, counters);
+    told_order = std::make_unique<ToldOrder>(config);
+    direct =
+        std::make_unique<Direct>(config, *links, *buffers, *ops, *folds, *told_order, counters);
     input.resize(4096);
     output.resize(4096);
   }
@@ -135,6 +137,7 @@ struct LoneRank {
   std::unique_ptr<PacketBuffers> buffers;
   std::unique_ptr<OpTable> ops;
   std::unique_ptr<FoldQueue> folds;
+  std::unique_ptr<ToldOrder> told_order;
   std::unique_ptr<Direct> direct;
   std::vector<std::byte> input;
   std::vector<std::byte> output;
