@@ -59,6 +59,7 @@ constexpr std::array kBugs = {
     Named{"keeps-source-port", PlantedBug::kKeepsSourcePort},
     Named{"late-rank-keeps-window", PlantedBug::kLateRankKeepsWindow},
     Named{"tiles-start-in-any-order", PlantedBug::kTilesStartInAnyOrder},
+    Named{"folding-host-not-told", PlantedBug::kFoldingHostNotTold},
     Named{"tile-post-not-told", PlantedBug::kTilePostNotTold},
     Named{"result-freed-early", PlantedBug::kResultFreedEarly},
     Named{"result-place-freed-early", PlantedBug::kResultPlaceFreedEarly},

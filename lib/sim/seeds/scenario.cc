@@ -371,7 +371,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
-  if (is(s, {"mixed"}) && !s.group.shard.tiles) draw_folding_ranks(s);
+  if (is(s, {"mixed"})) draw_folding_ranks(s);
   if (is(s, {"calls"})) draw_odd_calls(s);
   if (is(s, {"users"})) draw_neighbor(s);
   return s;

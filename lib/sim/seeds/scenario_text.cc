@@ -42,6 +42,9 @@ std::string describe(const Scenario& s) {
   if (!s.group.owners.empty()) {
     text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));
   }
+  if (!s.group.rates.empty()) {
+    text += fmt::format("rates of the hosts: {}\n", fmt::join(s.group.rates, " "));
+  }
   if (!s.group.ranks.empty()) {
     text += fmt::format("ranks of the processes: {}\n", fmt::join(s.group.ranks, " "));
   }

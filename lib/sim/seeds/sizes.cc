@@ -125,6 +125,14 @@ void draw_collectives(Scenario& s) {
   }
 }
 
+/// Who has room to spare owns more; or nobody's is known.
+void draw_rates(Scenario& s, Random& random) {
+  const std::uint32_t most = random.pick({0u, 1u, 10u});
+  for (std::size_t host = 0; host < s.hosts.size() && most > 0; ++host) {
+    s.group.rates.push_back(static_cast<std::uint32_t>(1 + random.below(most)));
+  }
+}
+
 }  // namespace
 
 std::uint64_t pool_bytes(const Scenario& s) noexcept {
@@ -231,9 +239,12 @@ void draw_owners(Scenario& s) {
 }
 
 void draw_folding_ranks(Scenario& s) {
-  Random random(s.seed * 0x9e3779b97f4a7c15u + 12);
-  if (s.group.shard.two_step_bytes == 0 || !random.chance(0.4)) return;
+  const bool tiles = s.group.shard.tiles;
+  Random random(s.seed * 0x9e3779b97f4a7c15u + (tiles ? 18 : 12));
+  if (s.group.shard.two_step_bytes == 0 || !random.chance(tiles ? 0.6 : 0.4)) return;
   s.group.folding_ranks = random.chance(0.2) ? 2 : 1;
+  if (tiles) s.group.folding_ranks = random.pick<std::uint16_t>({1, 1, 2, 3});
+  s.group.folding_ranks = std::min(s.group.folding_ranks, s.nranks);
   if (s.nranks + s.group.folding_ranks > kMaxRanks) return void(s.group.folding_ranks = 0);
   // Owners beside them: as the seed says, or few.
   if (random.chance(0.5)) s.group.owners.clear();
@@ -254,11 +265,17 @@ void draw_folding_ranks(Scenario& s) {
       fault.kind = FaultKind::kCrash;
       fault.duration_ns = random.between(1, 2 * silence_ns);
       s.may_abort = true;
+    } else if (tiles && what < 0.5) {
+      fault.kind = random.pick({FaultKind::kCutEdge, FaultKind::kClog});
+      fault.b = static_cast<std::uint16_t>(random.below(s.nranks));
+      if (random.chance(0.5)) std::swap(fault.a, fault.b);
+      fault.duration_ns = random.between(1, s.harmless_ns());
     } else {
       continue;
     }
     s.faults.push_back(fault);
   }
+  if (tiles) draw_rates(s, random);
   s.world.hosts = static_cast<std::uint16_t>(s.nranks + s.group.folding_ranks);
 }
 
