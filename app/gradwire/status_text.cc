@@ -91,7 +91,11 @@ void add_group(std::string& out, const status::Group& group) {
     out += fmt::format("  no op is direct: {}\n", group.why_not_direct);
   }
   if (group.tiles) {
-    out += "  larger all-reduces, reduce-scatters and all-gathers go by tiles\n";
+    out += "  larger all-reduces, reduce-scatters and all-gathers go by tiles";
+    if (group.tile_share_percent != 0) {
+      out += fmt::format("; this rank sums {:.1f} % of an all-reduce", group.tile_share_percent);
+    }
+    out += '\n';
   } else if (!group.why_no_tiles.empty()) {
     out += fmt::format("  no op goes by tiles: {}\n", group.why_no_tiles);
   }

@@ -179,8 +179,12 @@ struct RankInfo {
   static constexpr std::uint16_t kTilesAlways = 1;
   static constexpr std::uint16_t kTilesNever = 2;
   std::uint16_t tiles_wanted = 0;
+  /// 0: room for what packets cost (doc/protocol/tiles.md, The choice).
+  std::uint8_t costs[8] = {};
+  /// Of the port of each address, in units of 100 Mbit/s, when the daemon started; 0: not known.
+  std::uint16_t rates[kMaxAddresses] = {};
   /// 0: room for keys.
-  std::uint8_t room[256] = {};
+  std::uint8_t room[232] = {};
 };
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m gradwire.fold: a rank without members. The daemon of this host sums all-reduces in two
-steps for a group that has no process here, until the group's processes have left.
+"""python -m gradwire.fold: a rank without members. The daemon of this host sums all-reduces for a
+group that has no process here, until the group's processes have left: those in two steps, and, if
+rank 0's daemon has transport.tiles = "always", its share of larger ones.
 
     python -m gradwire.fold --store /shared/run-17 --rank 8 --nranks 9 [--folding-ranks 1]
 

@@ -15,7 +15,8 @@ PLACES = (
     ("addresses", 28, 2), ("secret", 32, 4), ("checksum", 36, 4), ("direct_kib", 232, 2),
     ("folds", 234, 2), ("transfers", 236, 2), ("two_step_kib", 238, 2), ("gathered_kib", 240, 2),
     ("gathered_ranks", 242, 2), ("wants_to_own", 244, 2), ("without_members", 246, 2),
-    ("source_ports", 248, 2), ("tiles", 250, 2), ("formats", 252, 2), ("tiles_wanted", 254, 2))
+    ("source_ports", 248, 2), ("tiles", 250, 2), ("formats", 252, 2), ("tiles_wanted", 254, 2),
+    ("rate", 264, 2))
 
 
 def encode_entry(values, address, prefix):
@@ -41,7 +42,7 @@ class Entry:
         if (len(data), self.magic, self.version, self.bytes, self.checksum) != (
                 ENTRY_BYTES, MAGIC, ENTRY_VERSION, ENTRY_BYTES, crc32c(zeroed)):
             raise ValueError(f"an entry that is not the page's: {self.data[:48].hex()}")
-        if any(self.data[256:]) or any(self.data[30:32]):
+        if any(self.data[256:264] + self.data[280:]) or any(self.data[30:32]):
             raise ValueError("an entry's reserved bytes are not zero")
         self.address = str(ipaddress.ip_address(self.data[40:44]))
         self.exchange_bytes = (self.features >> 16) << 10

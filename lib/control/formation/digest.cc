@@ -58,6 +58,8 @@ class Bytes {
     add(info.tiles);
     add(info.formats);
     add(info.tiles_wanted);
+    add_bytes(info.costs);
+    for (const std::uint16_t rate : info.rates) add(rate);
     add_bytes(info.room);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {

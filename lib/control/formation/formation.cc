@@ -57,6 +57,12 @@ void count_idle_networks(Group& group) {
       lanes_for_all(paths));
 }
 
+/// What this rank sums of all-reduces by tiles, if that is not its segment of the ring.
+std::string tile_share_text(const PlanRequest& plan) {
+  if (plan.tile_shares == nullptr) return {};
+  return fmt::format("; this rank sums {:.1f} % of an all-reduce", plan.tile_share_percent());
+}
+
 }  // namespace
 
 Formation::Formation(const ManagerOptions& options, LaneControl& lanes, const LaneReports& reports,
@@ -309,8 +315,8 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
       group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
       group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
   if (group.wanted.tiles && !group.wanted.tiles_for_formats_alone) {
-    spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles",
-                 key_text(group.key));
+    spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles{}",
+                 key_text(group.key), tile_share_text(group.wanted));
   } else if (!group.wanted.why_no_tiles.empty()) {
     spdlog::warn("{}: no op goes by tiles, though rank 0 has transport.tiles = \"always\": {}",
                  key_text(group.key), group.wanted.why_no_tiles);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "collective/shapes/shape_direct.h"
@@ -300,6 +301,27 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table, std::uint
   return agreed;
 }
 
+namespace {
+
+/// Of all the rank's ports; 0 if one of them is not known.
+std::uint32_t rate_of(const ipc::RankInfo& info) noexcept {
+  const auto rates = std::span(info.rates).first(info.address_count);
+  if (std::ranges::find(rates, 0) != rates.end()) return 0;
+  return std::accumulate(rates.begin(), rates.end(), std::uint32_t{0});
+}
+
+std::shared_ptr<const collective::TileShares> shares_of(std::span<const ipc::RankInfo> table,
+                                                        std::uint16_t folding_ranks) {
+  std::vector<std::uint32_t> rates;
+  for (const ipc::RankInfo& info : table) rates.push_back(rate_of(info));
+  const auto nranks = static_cast<std::uint16_t>(table.size() - folding_ranks);
+  auto shares = collective::TileShares::make(rates, nranks);
+  if (!shares) return nullptr;
+  return std::make_shared<const collective::TileShares>(std::move(*shares));
+}
+
+}  // namespace
+
 TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t folding_ranks,
                              Connections* known) {
   Connections own(table, folding_ranks);
@@ -325,13 +347,10 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
                     "older release",
                     without - table.begin()));
   }
-  if (folding_ranks != 0) {
-    return none(
-        fmt::format("{} of its ranks have no members, which cannot sum tiles yet", folding_ranks));
-  }
   if (const auto& apart = connections.apart()) return none(text_of(*apart, table));
   TileAgreement agreed;
   agreed.possible = true;
+  agreed.shares = shares_of(table, folding_ranks);
   agreed.for_formats_alone = !always;
   const auto lacks = std::ranges::find_if(table, [](const ipc::RankInfo& info) {
     return (info.formats & ipc::RankInfo::kAllFormats) != ipc::RankInfo::kAllFormats;

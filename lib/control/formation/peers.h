@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shapes/owners.h"
+#include "collective/tiles/tile_shares.h"
 #include "control/formation/paths.h"
 #include "ipc/control_messages.h"
 
@@ -78,6 +79,9 @@ struct DirectAgreement {
 struct TileAgreement {
   bool possible = false;
   bool for_formats_alone = false;  ///< of an op without a format none does
+  /// Who owns how much of all-reduces, by the rates of the ranks' ports. nullptr: each rank its
+  /// segment of the ring.
+  std::shared_ptr<const collective::TileShares> shares;
   /// Why not, though rank 0's transport.tiles is "always"; names the rank. Else empty.
   std::string why_not;
   /// Why no op may travel in a wire format; names the rank. Else empty.

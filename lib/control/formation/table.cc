@@ -100,6 +100,11 @@ Result<void> check_entry(std::size_t rank, const ipc::RankInfo& info) {
                     "tiles: 0 or 1, 0 to 3, 0 to 2",
                     rank, info.tiles, info.formats, info.tiles_wanted));
   }
+  for (std::size_t i = info.address_count; i < std::size(info.rates); ++i) {
+    if (info.rates[i] == 0) continue;
+    return bad(fmt::format("rank {} says the rate of address {}, and has {}", rank, i,
+                           info.address_count));
+  }
   if (auto ok = check_addresses(rank, info); !ok) return ok;
   if (const std::uint32_t right = checksum_of(info); info.checksum != right) {
     return bad(fmt::format(
@@ -125,6 +130,14 @@ Result<void> check_bounds(const ipc::JoinRequest& request) {
                            request.member, request.member_count));
   }
   return {};
+}
+
+/// As an entry has it. One that is known is never 0.
+std::uint16_t in_rate_units(std::uint64_t bps) noexcept {
+  constexpr std::uint64_t kUnit = 100'000'000;
+  if (bps == 0) return 0;
+  return static_cast<std::uint16_t>(
+      std::clamp<std::uint64_t>((bps + kUnit / 2) / kUnit, 1, UINT16_MAX));
 }
 
 /// The first two ranks that are one daemon, if there are any.
@@ -224,6 +237,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
     address.routed = local.routed ? 1 : 0;
     address.single_peer = local.single_peer ? 1 : 0;
     address.rail = local.rail;
+    info.rates[info.address_count - 1] = in_rate_units(local.rate_bps);
   }
   return info;
 }

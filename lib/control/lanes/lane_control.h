@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shapes/owners.h"
+#include "collective/tiles/tile_shares.h"
 #include "command/messages.h"
 #include "control/formation/paths.h"
 #include "port/too_big.h"
@@ -38,22 +39,29 @@ struct PlanRequest {
   std::vector<NeighborPath> upstream;
   /// The other ranks, if packets go between any two.
   std::vector<PeerPaths> peers;
-  std::uint64_t direct_bytes = 0;        ///< as ShardConfig's
-  std::uint64_t two_step_bytes = 0;      ///< likewise
-  std::uint64_t gathered_bytes = 0;      ///< likewise
-  std::uint16_t gathered_ranks = 0;      ///< likewise
-  std::string why_not_direct;            ///< as DirectAgreement's
-  bool tiles = false;                    ///< as ShardConfig's
-  bool tiles_for_formats_alone = false;  ///< likewise
-  std::string why_no_tiles;              ///< as TileAgreement's
-  std::string why_no_formats;            ///< likewise
-  std::uint32_t pairs_max = 0;           ///< as ShardConfig's; 0: no transfers
-  std::string why_no_transfers;          ///< as TransferAgreement's
+  std::uint64_t direct_bytes = 0;                             ///< as ShardConfig's
+  std::uint64_t two_step_bytes = 0;                           ///< likewise
+  std::uint64_t gathered_bytes = 0;                           ///< likewise
+  std::uint16_t gathered_ranks = 0;                           ///< likewise
+  std::string why_not_direct;                                 ///< as DirectAgreement's
+  bool tiles = false;                                         ///< as ShardConfig's
+  bool tiles_for_formats_alone = false;                       ///< likewise
+  std::string why_no_tiles;                                   ///< as TileAgreement's
+  std::string why_no_formats;                                 ///< likewise
+  std::shared_ptr<const collective::TileShares> tile_shares;  ///< as ShardConfig's
+  std::uint32_t pairs_max = 0;                                ///< as ShardConfig's; 0: no transfers
+  std::string why_no_transfers;                               ///< as TransferAgreement's
   /// As ShardConfig's.
   std::shared_ptr<const collective::Owners> owners;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
+  /// What this rank sums of an all-reduce by tiles; 0: its segment of the ring, or nothing.
+  [[nodiscard]] double tile_share_percent() const noexcept {
+    if (tile_shares == nullptr) return 0;
+    return 100 * static_cast<double>(tile_shares->share_of(rank)) /
+           static_cast<double>(tile_shares->all());
+  }
   /// How many ranks sum ops in two steps, if there are such ops.
   [[nodiscard]] std::uint16_t two_step_owners() const noexcept {
     if (two_step_bytes == 0) return 0;

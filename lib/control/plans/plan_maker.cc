@@ -80,6 +80,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.pairs_max = request.pairs_max;
   config.tiles = request.tiles;
   config.tiles_for_formats_alone = request.tiles_for_formats_alone;
+  config.tile_shares = request.tile_shares;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {

@@ -37,6 +37,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known);
   wanted.tiles = tiles.possible;
   wanted.tiles_for_formats_alone = tiles.for_formats_alone;
+  wanted.tile_shares = std::move(tiles.shares);
   wanted.why_no_tiles = std::move(tiles.why_not);
   wanted.why_no_formats = std::move(tiles.why_no_formats);
   wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,

@@ -4,7 +4,8 @@
 # on memif links and of 4 on segments of 1,500 bytes that a router joins; several members a rank,
 # odd counts, apart and in place; while frames are lost; and a daemon and a client that are killed
 # in the middle of one. On memif links four ranks have no way to each other: the log says why none
-# goes so.
+# goes so. A daemon that has no process in a group sums for two that have: every datatype and redop
+# has its bits, and when it is killed in the middle of an op the processes are told by name.
 . "$(dirname "$0")/../_init.sh"
 . "$(dirname "$0")/../_fabric.sh"
 
@@ -120,3 +121,44 @@ for rank in 0 1; do
 done
 expect_text "rank 0's error" 'GW_ABORTED.*rank 1' "$run_dir/2-0.out"
 expect_stop 0 TERM
+
+step "a host that only sums, beside two"
+rm -f "$(daemon_socket 1)"
+# Such a group has ops in two steps, too: these are small.
+memif_ring_start 3 "${tiles[@]}" --transport.direct_kib 4 --transport.two_step_kib 8 \
+  --timeouts.silence_ms $((1000 * timeout_multiplier))
+fold() {
+  background "$1" "$python" -m gradwire.fold --store "$run_dir/$1" --rank 2 --nranks 3 --epoch 1 \
+    --timeout 30 --socket "$(daemon_socket 2)"
+}
+# summed_by DAEMON COUNTER: of its lane 0.
+summed_by() {
+  "$gradwire_cli" counters --socket "$(daemon_socket "$1")" |
+    awk -v name="lane.0.transport.$2" '$1 == name {n = $2} END {print n + 0}'
+}
+fold sums
+# shellcheck disable=SC2046
+expect "sums, of every datatype and redop" "$python" "$programs/folding.py" \
+  --meet "$run_dir/sums" --sizes 16,1000,100004,4194304 $(sockets 2)
+expect_ended "the command ends when the processes have left" sums
+(($(summed_by 2 ops_tiles) > 40)) || fail "it summed $(summed_by 2 ops_tiles) ops by tiles"
+(($(summed_by 2 ops_two_step) > 0)) || fail "it summed no op in two steps"
+(($(summed_by 2 tile_pieces_sent) > 1000)) || fail "it sent no results"
+expect_text "the log says how much" 'go by tiles; this rank sums 33.3 % of an all-reduce' \
+  "$(daemon_log 2)"
+
+# shellcheck disable=SC2046
+expect "processes in an order of their own, two of them at one daemon" \
+  "$python" "$programs/folding.py" --uneven $(sockets 3)
+
+step "its daemon is killed in the middle of an op"
+fold killed
+# shellcheck disable=SC2046
+background killed.sums "$python" "$programs/folding.py" --meet "$run_dir/killed" --count 4194304 \
+  --until-error "$run_dir/killed.error" $(sockets 2)
+eventually 30 grep -q running "$run_dir/killed.sums.out" || fail "no sum got through"
+daemon_stop 2 KILL || true
+expect_ended "the processes are told" killed.sums
+expect_text "by name" 'rank 2 was silent' "$run_dir/killed.error"
+if ended killed; then fail "the command succeeded without its daemon"; fi
+for rank in 0 1; do expect_stop "$rank" TERM; done

@@ -121,9 +121,9 @@ def uneven(sockets):
     print("uneven ranks: the reference's bits", flush=True)
 
 
-def until_error(processes, path):
+def until_error(processes, path, count):
     """@return the error's text, of the first rank that has one."""
-    arrays = [client.allocate(40_000).array("float32") for client in processes.clients]
+    arrays = [client.allocate(4 * count).array("float32") for client in processes.clients]
     rounds = 0
     while True:
         try:
@@ -151,13 +151,14 @@ def main():
                         help="bytes of 4-byte elements, divided by 4")
     parser.add_argument("--join-timeout", type=float, default=30.0)
     parser.add_argument("--until-error")
+    parser.add_argument("--count", type=int, default=10_000, help="elements of those sums")
     arguments = parser.parse_args()
     if arguments.uneven:
         uneven(arguments.sockets)
         return 0
     processes = Processes(arguments)
     if arguments.until_error:
-        until_error(processes, arguments.until_error)
+        until_error(processes, arguments.until_error, arguments.count)
         return 0
     generator = np.random.default_rng(11)
     ops = 0
