@@ -67,7 +67,11 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   const std::uint64_t wanted = (segment * ranks + 1023) / 1024;
   o.two_step_kib = wanted <= bound ? wanted : 0;
   o.tiles = options.tiles;
-  if (o.tiles) o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
+  if (!o.tiles) return o;
+  o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
+  o.folding = std::min(options.folding, ranks);
+  // A group with such ranks has ops in two steps: the smallest ones.
+  if (o.folding != 0) o.direct_kib = o.two_step_kib = 1;
   return o;
 }
 
@@ -77,6 +81,7 @@ std::optional<double> by_ring(ShapeTrialOptions o, bool& good) {
   if (o.collective == Collective::kBarrier || 2 * chunks * o.ranks > 600'000) return {};
   o.direct_kib = o.two_step_kib = o.gathered_kib = 0;
   o.tiles = false;
+  o.folding = 0;
   o.ops = std::min(o.ops, 2u);
   const ShapeTrialResult r = run_shape_trial(o);
   good &= r.failure.empty();

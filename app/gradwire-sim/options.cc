@@ -67,6 +67,10 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
   app.add_flag("--tiles", options.tiles,
                "likewise: ops by tiles, as with transport.tiles = \"always\", and none that is "
                "direct, gathered or in two steps");
+  app.add_option("--folding-ranks", options.folding,
+                 "likewise, with --tiles: so many hosts beside the ranks have no members and only "
+                 "sum; as many as ranks at most")
+      ->check(CLI::Range(0, 256));
   app.add_option("--owners", options.owners,
                  "likewise: so many ranks have transport.two_step_owner; 0: none has, so all sum");
   app.add_option("--rx-descriptors", options.rx_descriptors,

@@ -23,6 +23,7 @@ struct Options {
   std::uint64_t hop_ns = 5'000;        ///< likewise, from wire to wire
   bool tiles = false;  ///< of --measure shapes: by tiles, and nothing else that is off the ring
   std::uint64_t two_step_kib = 0;  ///< of --measure shapes: transport.two_step_kib; 0: as it is
+  std::uint16_t folding = 0;       ///< likewise: hosts that only sum beside the ranks
   std::uint64_t owners = 0;        ///< likewise: ranks that sum ops in two steps; 0: all
   std::uint32_t rx_descriptors = 1'024;  ///< likewise, of each host's receive ring
   std::string collective;                ///< likewise; empty: each in turn

@@ -104,13 +104,13 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
   ++counters_.tile_pieces_received;
   counters_.tile_bytes_received += packet.payload.size();
   has_news(rank, now);
+  const bool keeps = op.encodes || !has_members(rank);  // a place for each result
   // The owner need not ask whether it was taken. One that still sums tells more, which is pulled.
-  const bool sums_more = op.sums && !op.encodes;
+  const bool sums_more = op.sums && !keeps;
   if (in.first == in.ready && !in.complete() && !sums_more) want_result_word(op, rank, false);
   pulls_.line_up(op, rank, TileWay::kResults);
   note_taken(op, rank, now);
-  // If it holds a place for each result, "all" may have to wait for an older op.
-  const bool keeps = op.encodes || !has_members(rank);
+  // "All" may have to wait for an older op.
   if (keeps && in.complete() && peers_[rank].all < op.op_seq) want_result_word(op, rank, false);
   pull_more(now);
   return Drop::kNone;

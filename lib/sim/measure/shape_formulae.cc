@@ -38,6 +38,21 @@ struct Model {
   }
 };
 
+/// How often an all-reduce's bytes go each way by the port that carries most, if all ports are
+/// alike.
+/// @param ranks    with members
+/// @param folding  without
+double carried(double ranks, double folding) {
+  if (folding == 0) return 2 * (ranks - 1) / ranks;
+  // A rank with members sends the op once, and what it owns to others; doc/protocol/tiles.md,
+  // Owners and shares. Of two each sends it once whoever owns.
+  const double with = ranks > 2 ? (1 - folding / ranks) / (ranks + folding * (ranks - 2) / ranks)
+                                : 1 / (ranks + folding);
+  const double own = std::max(with, 0.0);
+  const double without = (1 - ranks * own) / folding;
+  return std::max(1 + (ranks - 2) * own, ranks * without);
+}
+
 }  // namespace
 
 ShapeFormulae formulae_for(const ShapeTrialOptions& options) {
@@ -67,7 +82,7 @@ ShapeFormulae formulae_for(const ShapeTrialOptions& options) {
   // A binary tree, not pipelined: up with everything, and down again.
   out.tree_ns = (whole ? 2 : 1) * steps * model.message(bytes);
   // As doc/protocol/tiles.md, The choice, has it: each way, and a word for eight chunks both ways.
-  const double each_way = (whole ? 2 : 1) * bytes * (n - 1) / n;
+  const double each_way = bytes * (whole ? carried(n, options.folding) : (n - 1) / n);
   const double pieces = (whole ? 2 : 1) * (n - 1);  // of each owner one at least, each way
   const double chunks = std::max(std::ceil(each_way / model.payload), pieces);
   const double words = 8 * (n - 1) * std::max(1.0, std::ceil(chunks / (8 * (n - 1))));

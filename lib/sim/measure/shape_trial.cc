@@ -51,6 +51,9 @@ class ShapeCase final : public Observer {
     if (o_.collective == Collective::kBarrier) return 0;
     return std::max<std::uint64_t>(o_.bytes / kElement / (whole() ? 1 : o_.ranks), 1);
   }
+  [[nodiscard]] std::uint16_t all_ranks() const {
+    return static_cast<std::uint16_t>(o_.ranks + o_.folding);
+  }
   [[nodiscard]] std::uint64_t elements() const { return count() * (whole() ? 1 : o_.ranks); }
   void through(TimeNs at);
   void post();
@@ -80,7 +83,7 @@ class ShapeCase final : public Observer {
 
 WorldOptions ShapeCase::world_options(const ShapeTrialOptions& o) {
   WorldOptions world;
-  world.hosts = o.ranks;
+  world.hosts = static_cast<std::uint16_t>(o.ranks + o.folding);
   world.link.delay_ns = o.costs.hop_ns;
   world.port = {.rate_bps = o.costs.rate_bps, .queue_bytes = 4'000'000, .mark_bytes = 300'000};
   world.host.round_ns = 200;
@@ -90,14 +93,16 @@ WorldOptions ShapeCase::world_options(const ShapeTrialOptions& o) {
   world.host.rx_stock = kRxStock;
   world.one_pool = true;
   const std::uint32_t waiting = o.ranks > 256 ? 832 : 288;  // received, and not handled yet
-  world.packet_mbufs = (2 * kWindow + kRxStock + waiting) * o.ranks;
-  world.control_mbufs = 128u * o.ranks;
+  world.packet_mbufs = (2 * kWindow + kRxStock + waiting) * world.hosts;
+  world.control_mbufs = 128u * world.hosts;
   return world;
 }
 
 GroupOptions ShapeCase::group_options() const {
   GroupOptions group;
-  for (HostId host = 0; host < o_.ranks; ++host) group.hosts.push_back(host);
+  for (HostId host = 0; host < all_ranks(); ++host) group.hosts.push_back(host);
+  group.folding_ranks = o_.folding;
+  if (o_.folding != 0) group.rates.assign(all_ranks(), 1);
   for (HostId host = 0; host < o_.owners; ++host) group.owners.push_back(host);
   collective::ShardConfig& shard = group.shard;
   shard.payload_bytes = o_.payload_bytes;
@@ -223,8 +228,8 @@ ShapeTrialResult ShapeCase::run() {
             .shape;
   }
   const TimeNs start = world_.now();
-  for (std::uint16_t rank = 0; rank < o_.ranks; ++rank) world_.start(0, rank);
-  if (!world_.run_until([&] { return formed_ == o_.ranks; }, kLimitNs)) {
+  for (std::uint16_t rank = 0; rank < all_ranks(); ++rank) world_.start(0, rank);
+  if (!world_.run_until([&] { return formed_ == all_ranks(); }, kLimitNs)) {
     result_.failure = "the group was not formed";
     return result_;
   }

@@ -23,7 +23,8 @@ struct ShapeCosts {
 };
 
 struct ShapeTrialOptions {
-  std::uint16_t ranks = 16;
+  std::uint16_t ranks = 16;   ///< that have members
+  std::uint16_t folding = 0;  ///< hosts beside them that only sum, by ports like theirs
   Collective collective = Collective::kAllReduce;  ///< or kAllToAll
   /// Of the larger buffer of a process, as in nccl-tests; each block has an element at least.
   std::uint64_t bytes = 64;
