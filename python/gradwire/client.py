@@ -352,9 +352,10 @@ class Group(Transfers):
     and blocks go; ``rank`` of ``nranks``: its daemon's; ``member`` of ``members``: its own at that
     daemon, where other daemons may have more or fewer."""
 
-    def __init__(self, client, handle):
+    def __init__(self, client, handle, group_id=0, epoch=0):
         self._client = client
         self._handle = handle
+        self.group_id, self.epoch = group_id, epoch  # as it was joined: its name at the daemon
         info = _native.GroupInfo(struct_bytes=ctypes.sizeof(_native.GroupInfo))
         check(lib.gw_group_get_info(handle, ctypes.byref(info)))
         self.process = info.process
@@ -634,6 +635,8 @@ class Client:
         """``socket``: path; None is $GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock. Zeros are
         the library's defaults."""
         self._handle = None
+        # As daemon_status() takes it, whatever becomes of the environment.
+        self.socket = os.environ.get("GRADWIRE_SOCKET") if socket is None else socket
         self._unfreed = []
         self._dropped = []  # handles of works, and what their ops use
         self._memory_device = _UNKNOWN
@@ -706,7 +709,7 @@ class Client:
         )
         handle = ctypes.c_void_p()
         check(lib.gw_group_join(self._live_handle(), ctypes.byref(config), ctypes.byref(handle)))
-        return Group(self, handle)
+        return Group(self, handle, config.group_id, config.epoch)
 
     def join_processes(self, group_id, epoch, process, infos, timeout=30.0, folding_infos=()):
         """Joins a group, collectively, as number ``process`` of ``len(infos)`` processes: in any
@@ -734,7 +737,7 @@ class Client:
                 self._live_handle(), ctypes.byref(config), ctypes.byref(handle)
             )
         )
-        return Group(self, handle)
+        return Group(self, handle, config.group_id, config.epoch)
 
     def info(self):
         """What the daemon said of itself when the client was opened."""

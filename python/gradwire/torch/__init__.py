@@ -4,6 +4,9 @@
     torch.distributed.init_process_group("gradwire")       # torch 2.14 or later
 
     GRADWIRE_SOCKET   the daemon of this host; /run/gradwire/gradwired.sock if it is not set
+    GRADWIRE_REDUCE_SCATTER_FORMAT, GRADWIRE_REDUCE_SCATTER_FORMAT_FROM
+                      "bf16" or "int8": how the elements of fp32 reduce-scatters travel, from so
+                      many bytes of input on, 1 MiB if it is not set
 
 The backend of torch.distributed, for tensors on the CPU and on CUDA devices; doc/pytorch.md says
 what it does. Where the package is installed torch finds it by itself; else
@@ -14,16 +17,18 @@ For an older torch there is a communication hook for DDP: see ``gradwire.torch.h
 """
 from .hook import GradwireState, Shrunk, allreduce_hook
 from .register import register, supported
+from .wire import wire_format
 
-__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "register", "stats"]
+__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "register", "stats", "wire_format"]
 
 
 def stats():
     """Of all of this process's groups, since the first was made: ``ops`` of the C interface that
     were posted, ``failed`` ones; ``copies`` and ``copied_bytes`` made by the backend to put
     elements in order; ``library_copies`` and ``library_copied_bytes`` into and out of gradient
-    memory, of tensors that do not lie there; ``slower``: how often each slower way was taken. Empty
-    without a group."""
+    memory, of tensors that do not lie there; ``slower``: how often each slower way was taken; what
+    travelled in a wire format, as Tally.stats() in gradwire/torch/wire.py says. Empty without a
+    group."""
     from .engine import Engine
 
     engine = Engine.current()
@@ -38,6 +43,7 @@ def stats():
     made["library_copies"] = library["copies"]
     made["library_copied_bytes"] = library["copied_bytes"]
     made["slower"] = slower
+    made.update(engine.tally.stats())
     return made
 
 

@@ -25,6 +25,7 @@ from .formation import form
 from .memory import Pool
 from .order import after_ops
 from .modes import Modes, writing
+from .wire import GroupFormats
 from .work import Gpu, GradwireWork, seconds
 
 # Smaller buffers of our own come from the heap: a region of gradient memory is 2 MiB at least.
@@ -78,6 +79,7 @@ class Collectives(Backend):
         self._sequence = 0
         self._calls = {}  # by name
         self._coalesced = None
+        self._formats = GroupFormats()
         self.engine = Engine.acquire()
         try:
             if self.engine.pool is None:
@@ -267,6 +269,9 @@ class Collectives(Backend):
               factor=None, channel=None, ways=(SENDS,), tag=0, counts=(None, None)):
         """Posts one op. ``source``, ``target``: contiguous tensors, or None for none; ``counts``:
         bytes for each process of the input and of the output, or None."""
+        wire = 0
+        if self._formats.asked():
+            wire = self._formats.of(self, collective, source, datatype, redop, count)
         if self._size == 1:
             # With one process every collective gives it its own input.
             if source is not None and target is not None and source is not target:
@@ -286,7 +291,7 @@ class Collectives(Backend):
             None if source is None else source.data_ptr(),
             None if target is None else target.data_ptr(),
             count, datatype, redop, root, tag, 0 if factor is None else factor,
-            stream, work.gpu is not None, 0, *counts, *sizes, 1,
+            stream, work.gpu is not None, wire, *counts, *sizes, 1,
         )
         if not work.waited and (work.gpu is not None or max(sizes) > _WATCHED_BYTES):
             work.watched = True

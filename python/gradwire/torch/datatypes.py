@@ -33,6 +33,11 @@ _OF_BOOL = {"sum": "max", "max": "max", "bor": "max", "prod": "min", "min": "min
             "bxor": "bxor"}
 
 
+def name_of(dtype):
+    """As the C interface calls it, if it has this type."""
+    return _OF_TORCH.get(dtype, str(dtype).replace("torch.", ""))
+
+
 def redop_name(op):
     return _NAMES.get(op.op if hasattr(op, "op") else op, str(op))
 

@@ -16,6 +16,7 @@ from ..client import Client
 from .callbacks import Callbacks
 from .channel import BOTH, GROUP_OPS, RECVS, SENDS, Channel, Limit
 from .order import Copies
+from .wire import Tally
 
 log = logging.getLogger("gradwire.torch")
 
@@ -77,6 +78,7 @@ class Engine:
         self.ops = 0
         self.counts = collections.Counter()
         self.slower = collections.Counter()
+        self.tally = Tally()  # of wire formats
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._polls = False  # the thread looks at the completion descriptor
         self._stopping = False

@@ -39,6 +39,7 @@ from ..client import Client
 from ..digest import Digests
 from .callbacks import Callbacks
 from .capture import check_not_captured
+from .feedback import Feedback, Turn
 
 __all__ = ["GradwireState", "Shrunk", "allreduce_hook"]
 
@@ -104,6 +105,11 @@ class GradwireState:
     store:    a torch.distributed store; None is the job's own
     timeout:  bound of the formation, and of each all-reduce, in seconds
     client:   an open Client to use instead of opening one
+    format:   "bf16" or "int8": gradients of fp32 (int8: of bf16, too) travel in a half or a quarter
+              of their bytes, and the mean is rounded (doc/pytorch.md, "Fewer bytes on the wire").
+              All processes say the same. What cannot travel so goes as it is, with a warning
+    error_feedback: what that loses of this rank's gradients is added to those of the next step. It
+              takes 8 bytes of gradient memory for each gradient, at member 0 of each rank
     digest:   compare a digest of each sum over all processes, and abort the group, naming the odd
               one out, where they differ; None is $GRADWIRE_DIGEST, else off (gradwire.digest)
     """
@@ -123,6 +129,8 @@ class GradwireState:
         name="ddp",
         client=None,
         digest=None,
+        format=None,
+        error_feedback=True,
     ):
         rank, nranks, member, members = _place(
             dist.get_rank(process_group),
@@ -143,6 +151,7 @@ class GradwireState:
         self._ops = self._bytes = self._copies = self._copied_bytes = self._failed = 0
         self._own_client = client is None
         self.client = Client(socket) if client is None else client
+        self._feedback = Feedback(self.client, format, error_feedback)
         self._store = rendezvous.TorchStore(store)
         self._epoch = epoch
         self._name = "gradwire-" + name
@@ -171,6 +180,7 @@ class GradwireState:
         )
         if self._compares:
             self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
+        self._feedback.join(self.group)
         self._completed_op = 0
         self._abort = None
         self._thread = threading.Thread(target=self._complete, name="gradwire", daemon=True)
@@ -191,8 +201,9 @@ class GradwireState:
             bucket.busy = True
             return bucket
 
-    def _reduce(self, index, tensor):
-        """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it."""
+    def _reduce(self, index, tensor, parameters=None):
+        """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it.
+        ``parameters``: whose gradients it has."""
         if tensor.device.type not in ("cpu", "cuda"):
             raise GradwireError(
                 Status.UNSUPPORTED,
@@ -211,15 +222,22 @@ class GradwireState:
         )
         # A future of torch's has no way to be given an error, except by a callback that raises.
         result = future.then(lambda finished: _value_or_raise(finished.value()))
+        turn = Turn()
         try:
             start = time.monotonic()
             shared, stream = tensor, None
+            wire = self._feedback.wire_of(tensor)
+            if wire is not None:
+                turn = self._feedback.begin(index, tensor, parameters)
             if bucket is not None and nbytes:
                 shared, stream = self._feed(bucket, tensor)
             posted = time.monotonic()
             group = self._live_group()
-            work = group.all_reduce(shared, op="avg", stream=stream)
+            work = group.all_reduce(
+                shared, op="avg", stream=stream, wire=wire, residuals=turn.arrays
+            )
         except BaseException:
+            turn.end(False)
             if bucket is not None:
                 bucket.busy = False
             raise
@@ -227,7 +245,9 @@ class GradwireState:
             with self._lock:
                 self._copies += 1
                 self._copied_bytes += nbytes
-        self._queue.put((work, bucket, shared, tensor, future, start, posted))
+        if wire is not None:
+            self._feedback.took(tensor)
+        self._queue.put((work, turn, bucket, shared, tensor, future, start, posted))
         return result
 
     def _is_librarys(self, tensor):
@@ -276,7 +296,7 @@ class GradwireState:
             item = self._queue.get()
             if item is None:
                 return
-            work, bucket, shared, tensor, future, start, posted = item
+            work, turn, bucket, shared, tensor, future, start, posted = item
             del item
             outcome = tensor
             stream = None
@@ -287,6 +307,7 @@ class GradwireState:
                     self._digests.compare(shared, work.op_seq, self.timeout)
                 if shared is not tensor:
                     stream = self._fetch(bucket, shared, tensor)
+                turn.end(True)
                 nbytes = tensor.numel() * tensor.element_size()
                 with self._lock:
                     self._completed_op = max(self._completed_op, work.op_seq)
@@ -298,11 +319,12 @@ class GradwireState:
                         self._copied_bytes += nbytes
             except Exception as error:  # whatever it is, the backward pass has to hear of it
                 outcome = error
+                turn.end(False)
                 with self._lock:
                     self._failed += 1
                     if getattr(error, "code", None) == Status.ABORTED:
                         self._abort = error
-            del work, shared, tensor
+            del work, turn, shared, tensor
             if bucket is not None:
                 bucket.busy = False
             # A callback of its may wait for the next bucket's, which this thread ends.
@@ -329,7 +351,10 @@ class GradwireState:
         own ``copies`` and ``copied_bytes`` (two each op: into shared memory and back); the copies
         that the library made (``library_copies``: the same two where the hook makes none);
         ``median_s``, ``p99_s`` and
-        ``max_s`` from posting an all-reduce to its end, None before the first."""
+        ``max_s`` from posting an all-reduce to its end, None before the first. Of the format:
+        ``format``, ``format_ops``, ``format_bytes``, ``wire_bytes``, ``wire_bytes_without``,
+        ``residual_resets``, ``fell_back`` and ``encoding_error``, as feedback.py and wire.py in
+        this folder say."""
         library = self.client.counters()
         group = self._live_group()
         with self._lock:
@@ -351,6 +376,7 @@ class GradwireState:
         def at(share):
             return times[min(len(times) - 1, int(share * len(times)))] if times else None
 
+        stats.update(self._feedback.stats())
         stats.update(median_s=at(0.5), p99_s=at(0.99), max_s=times[-1] if times else None)
         return stats
 
@@ -467,6 +493,7 @@ class GradwireState:
         finally:
             self._callbacks.stop()
             self._buckets.clear()
+            self._feedback.close()
             if self._own_client:
                 self.client.close()
             self.client = None
@@ -497,4 +524,4 @@ def allreduce_hook(
     state: GradwireState, bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """The hook for ``register_comm_hook``: averages each bucket over all processes."""
-    return state._reduce(bucket.index(), bucket.buffer())
+    return state._reduce(bucket.index(), bucket.buffer(), bucket.parameters())

@@ -60,6 +60,7 @@ class FakeDaemon {
   std::atomic<bool> abort_if_asked{false};   ///< all groups end when somebody asks for the status
   std::atomic<bool> ignore_requests{false};  ///< control messages are taken and not answered
   std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
+  std::atomic<bool> no_formats{false};        ///< the status says that groups have no wire formats
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
   std::atomic<bool> cut_off{false};           ///< hangs every client up, and says why
   /// Memory is on the CUDA device 0, and what is wrong with what is said of it.

@@ -3,6 +3,7 @@
 // "ready", takes the commands "hold", "go", "forget" and "remember" line by line from standard
 // input, and ends with it, as if killed. "gpu": memory is on the CUDA device 0; "lie N": what is
 // said of it is wrong (FakeDaemon::Lie); "held": prints what it has of the fake CUDA.
+// "no formats", "formats": whether its status says that groups have wire formats.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -39,6 +40,8 @@ int main(int argc, char** argv) {
       if (line == "forget") daemon.ignore_requests = true;
       if (line == "remember") daemon.ignore_requests = false;
       if (line == "gpu") daemon.on_gpu = true;
+      if (line == "no formats") daemon.no_formats = true;
+      if (line == "formats") daemon.no_formats = false;
       if (line.starts_with("lie ")) {
         daemon.lie = static_cast<gradwire::test::FakeDaemon::Lie>(std::stoi(line.substr(4)));
       }

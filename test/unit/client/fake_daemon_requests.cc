@@ -120,9 +120,11 @@ void FakeDaemon::status(const Place& place, const ipc::Message& message) {
   for (const auto& [key, group] : groups_) {
     groups += fmt::format(
         R"({}{{"handle":{},"group_id":"{:016x}","epoch":{},"state":"formed","rank":{},"nranks":{},)"
+        R"("payload_bytes":8192,"formats":{},"why_no_formats":"{}",)"
         R"("aborted":null,"waits_for":["op {} on lane 0: data from upstream rank {}"]}})",
         groups.empty() ? "" : ",", group.handle, key.first, key.second, place.rank_index,
-        group.nranks, group.op_seq + 1, (place.rank_index + group.nranks - 1) % group.nranks);
+        group.nranks, !no_formats && group.nranks > 1, no_formats ? "it was told so" : "",
+        group.op_seq + 1, (place.rank_index + group.nranks - 1) % group.nranks);
   }
   const std::string text = fmt::format(
       R"({{"daemon":{{"version":"fake","pid":1,"state":"running","uptime_s":1.0}},"lanes":[],)"
