@@ -30,6 +30,7 @@ enum class PlantedBug : std::uint8_t {
   kWaitingReceiveTakesTurn,         ///< a receive has its turn though its source has posted nothing
   kPulledOnce,                      ///< chunks that do not come are not pulled again
   kPieceOfOtherTransfer,            ///< a piece of an earlier transfer is taken for one of this
+  kRoomToldAsSize,                  ///< a receive of at most so many bytes tells that as what came
   kToldOutOfOrder,  ///< a rank without members posts an op before one of which it may hear yet
   kTwoStepInOwnersOrder,   ///< a two-step op is folded as a reduce-scatter, not as the ring does
   kGatheredInOwnOrder,     ///< a gathered op is folded as its slots lie, from this rank's own on

@@ -185,8 +185,19 @@ bool Client::on_completion(const ipc::CompletionEntry& entry) {
   gw_work* const work = works_.posted(entry.request_id);
   if (work == nullptr) return false;
   const bool known = entry.status <= static_cast<std::uint32_t>(ErrorCode::kInternal);
-  works_.finish(*work, known ? static_cast<ErrorCode>(entry.status) : ErrorCode::kInternal,
-                entry.text, entry.op_seq);
+  const ErrorCode code = known ? static_cast<ErrorCode>(entry.status) : ErrorCode::kInternal;
+  if (code == ErrorCode::kOk && work->up_to && entry.bytes > work->extent.output) {
+    works_.finish(*work, ErrorCode::kInternal,
+                  fmt::format("the daemon says that {} bytes came to a receive with room for {}",
+                              entry.bytes, work->extent.output),
+                  0);
+    return true;
+  }
+  if (code == ErrorCode::kOk && has_partner(work->call.collective)) {
+    work->moved_bytes =
+        work->up_to ? entry.bytes : std::max(work->extent.input, work->extent.output);
+  }
+  works_.finish(*work, code, entry.text, entry.op_seq);
   return true;
 }
 

@@ -79,6 +79,8 @@ class Client final : public std::enable_shared_from_this<Client>, private Connec
                                   std::optional<void*> stream = std::nullopt);
   [[nodiscard]] bool is_reported(const gw_work& work);
   [[nodiscard]] std::uint64_t op_seq(const gw_work& work);
+  /// Of an op that was reported.
+  [[nodiscard]] std::uint64_t moved_bytes(const gw_work& work);
   void release(gw_work& work);
 
  private:

@@ -74,6 +74,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
   command.tag = work->call.tag;
   command.datatype = static_cast<std::uint8_t>(work->call.datatype);
   command.redop = static_cast<std::uint8_t>(work->call.redop);
+  if (work->up_to) command.flags = ipc::CommandEntry::kUpTo;
   command.set_wire(work->call.wire);
   const bool waits = !connection_.dead() && HeldCommands::must_wait(*work);
   if (!waits && connection_.send_command(command, extra, arguments.more)) {
@@ -167,6 +168,11 @@ bool Client::is_reported(const gw_work& work) {
 std::uint64_t Client::op_seq(const gw_work& work) {
   const Lock lock(mutex_);
   return work.op_seq;
+}
+
+std::uint64_t Client::moved_bytes(const gw_work& work) {
+  const Lock lock(mutex_);
+  return work.state == gw_work::State::kReported ? work.moved_bytes : 0;
 }
 
 void Client::release(gw_work& work) {

@@ -492,10 +492,11 @@ gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
  *
  * Each ordered pair of processes has an order of its own: the n-th call of one that sends to the
  * other meets the n-th call of the other that receives from it, and both must be of the same
- * function, with equal bytes and tag; what differs is GW_ABORTED, and the text names both
- * processes and both calls. Nothing else is ordered: a recv whose sender is late holds back neither
- * other pairs nor the group's other ops. Processes may post in any order; a send is done when all
- * of it has come at the other process, which has to have posted its recv for that.
+ * function, with equal bytes and tag (or fewer bytes than a recv takes, see gw_call::up_to); what
+ * differs is GW_ABORTED, and the text names both processes and both calls. Nothing else is ordered:
+ * a recv whose sender is late holds back neither other pairs nor the group's other ops. Processes
+ * may post in any order; a send is done when all of it has come at the other process, which has to
+ * have posted its recv for that.
  *
  * At most GW_MAX_TRANSFERS of them may be unfinished, beside GW_MAX_OUTSTANDING other ops. They are
  * GW_UNSUPPORTED, and the text says why, in a group that has a daemon whose gradient memory or
@@ -542,9 +543,9 @@ gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t 
 
 /** An op of any collective, with what the functions above have no parameter for. Fields that the
  * collective does not take are zero, or the call is refused by their name: so are the input of a
- * recv, the output of a send, both of a barrier, `factor` beside another redop, `stream` without
- * on_stream, and `count` beside counts for both sides. Each is described at the collective's own
- * function. */
+ * recv, the output of a send, both of a barrier, `up_to` of all but a recv, `factor` beside another
+ * redop, `stream` without on_stream, and `count` beside counts for both sides. Each is described at
+ * the collective's own function. */
 typedef struct gw_call {
   uint32_t struct_bytes;
   gw_collective collective;
@@ -591,6 +592,11 @@ typedef struct gw_call {
    * one rank nothing is lost or added: residual_in is copied to residual_out. */
   const float* residual_in;
   float* residual_out;
+  /** 1: of a recv, `count` is the most that is taken. Its sender may send less, from nothing on,
+   * and gw_work_bytes() tells how much came; the rest of `output` stays as it is. More than that is
+   * a mismatch, as ever. 0: the sizes must be equal. */
+  uint32_t up_to;
+  uint32_t reserved_up_to; /**< 0 */
 } gw_call;
 
 /** Posts the op that `call` describes. Does not wait for anyone.
@@ -632,6 +638,10 @@ int gw_work_is_done(const gw_work* work);
 /** The number of the op in its group, from 1; 0 while it is not known (before it is done), for a
  * command that the daemon refused and for transfers, which have none. */
 uint64_t gw_work_op_seq(const gw_work* work);
+
+/** How many bytes a send or a receive moved, once a gw_test() or gw_wait() has reported its good
+ * end. Of a receive with gw_call::up_to that is what came. 0 before, and for any other op. */
+uint64_t gw_work_bytes(const gw_work* work);
 
 /** Frees the handle; NULL is allowed. An unfinished op goes on and nobody will be told of its end:
  * its memory still belongs to it, and output that had to be copied is never written. */

@@ -132,11 +132,18 @@ struct gw_work {
   std::optional<gradwire::client::StreamOp>
       copies;  ///< on a stream, in gradient memory of the host
   gradwire::ErrorCode code = gradwire::ErrorCode::kOk;
+  bool up_to = false;             ///< a receive that may get less than it has room for
+  std::uint64_t moved_bytes = 0;  ///< of a send or a receive that is done well
   std::uint64_t op_seq = 0;
   std::string text;
 };
 
 namespace gradwire::client {
+
+/// What an op that is done has written to its output.
+[[nodiscard]] inline std::uint64_t written_bytes(const gw_work& work) noexcept {
+  return work.up_to ? work.moved_bytes : work.extent.output;
+}
 
 /// By the daemon's handle.
 using Groups = std::map<std::uint64_t, std::shared_ptr<gw_group>>;

@@ -232,6 +232,7 @@ Result<std::shared_ptr<gw_work>> make_work(const gw_group& group, const PostArgu
   work->input = extent->input != 0 ? arguments.input : nullptr;
   work->output = extent->output != 0 ? arguments.output : nullptr;
   work->stream = arguments.stream;
+  work->up_to = arguments.up_to;
   if (!may_lie(reinterpret_cast<std::uintptr_t>(work->input),
                reinterpret_cast<std::uintptr_t>(work->output), *extent)) {
     return fail(ErrorCode::kInvalidArgument,

@@ -34,7 +34,8 @@ struct PostArguments {
   /// [processes] each, in elements, or nullptr: `call.count` for each.
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
-  bool more = false;  ///< others follow at once: a lane that sleeps is woken by them
+  bool up_to = false;  ///< of a receive: whatever is sent of at most so many elements
+  bool more = false;   ///< others follow at once: a lane that sleeps is woken by them
   /// Bytes of memory that there are at `input` and `output`, if the caller said so.
   std::optional<BufferSizes> sizes = std::nullopt;
 };

@@ -159,7 +159,7 @@ void Works::finish(gw_work& work, ErrorCode code, std::string text, std::uint64_
     work.copy_out = false;
     if (code == ErrorCode::kAborted) mark_aborted(*work.group, work.text);
   }
-  if (work.self == nullptr) work.copy_out = false;
+  if (work.self == nullptr || written_bytes(work) == 0) work.copy_out = false;
   if (!work.copy_out) memory_.drop_staging(work);
   if (work.self == nullptr) {
     work.state = gw_work::State::kReported;
@@ -203,8 +203,8 @@ void Works::report(Lock& lock, gw_work& work) {
     const Result<void> copied =
         work.copies
             ? work.group->copies_of(work.call.collective)
-                  .bring_back(*work.copies, work.output, work.result, mapping, work.extent.output)
-            : mapping.copy(work.output, work.result, work.extent.output);
+                  .bring_back(*work.copies, work.output, work.result, mapping, written_bytes(work))
+            : mapping.copy(work.output, work.result, written_bytes(work));
     lock.lock();
     if (copied && work.copies) {
       work.state = gw_work::State::kReturning;
@@ -221,7 +221,7 @@ void Works::end_copy(gw_work& work, const Result<void>& copied) {
   std::erase(uncopied_, &work);
   if (copied) {
     ++counters_.copies;
-    counters_.copied_bytes += work.extent.output;
+    counters_.copied_bytes += written_bytes(work);
   } else {
     work.code = copied.error().code;
     work.text = fmt::format("the result of {} cannot be copied to where it belongs: {}",

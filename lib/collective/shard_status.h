@@ -29,16 +29,19 @@ enum class ShardState : std::uint8_t { kIdle, kForming, kFormed, kLeaving, kAbor
 enum class PostResult : std::uint8_t { kOk, kFull, kTooLarge, kRefused, kUnsupported };
 
 enum class EventType : std::uint8_t {
-  kFormed,        ///< both neighbors are there
-  kOpDone,        ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
-  kAborted,       ///< `reason`; every unfinished op is lost; comes once
-  kTransferDone,  ///< this lane's share of a transfer is finished; `op_seq` is its id
-  kClosed,        ///< after leave() or after an abort: nothing refers to client memory, destroy me
+  kFormed,         ///< both neighbors are there
+  kOpDone,         ///< this lane's share of `op_seq` is finished: nobody here refers to its memory
+  kAborted,        ///< `reason`; every unfinished op is lost; comes once
+  kTransferDone,   ///< this lane's share of a transfer is finished; `op_seq` is its id
+  kClosed,         ///< after leave() or after an abort: nothing refers to client memory, destroy me
+  kTransferSized,  ///< of the receive `op_seq` of at most so many bytes, `bytes` come; the other
+                   ///< lanes may be given it now
 };
 struct Event {
   EventType type = EventType::kFormed;
   std::uint64_t op_seq = 0;
-  OpRecord op;  ///< kOpDone
+  OpRecord op;              ///< kOpDone
+  std::uint64_t bytes = 0;  ///< kTransferSized
 };
 
 /// Frames to transmit to one neighbor, whole (L2 on).

@@ -25,8 +25,8 @@ void Answers::refuse(Client& client, std::uint16_t index, const Refusal& refusal
   complete(client, index, refusal.code, refusal.text);
 }
 
-void Answers::complete(Client& client, std::uint16_t index, ErrorCode status,
-                       const char* text) noexcept {
+void Answers::complete(Client& client, std::uint16_t index, ErrorCode status, const char* text,
+                       std::uint64_t bytes) noexcept {
   Record& record = client.records[index];
   ++steps_;
   if (record.active) {
@@ -45,6 +45,7 @@ void Answers::complete(Client& client, std::uint16_t index, ErrorCode status,
   record.beside = {};
   record.ready = nullptr;
   record.status = static_cast<std::uint32_t>(status);
+  record.bytes = bytes;
   // As a rule the text is empty: printf would be a twentieth of a command's instructions.
   record.text[std::string_view(text).copy(record.text, sizeof record.text - 1)] = '\0';
   client.done[(client.done_head + client.done_count++) % kRecords] = index;
@@ -63,6 +64,7 @@ void Answers::push_waiting(Client& client, std::uint32_t most) noexcept {
     entry.request_id = record.request_id;
     entry.op_seq = record.op_seq;
     entry.status = record.status;
+    entry.bytes = record.bytes;
     std::memcpy(entry.text, record.text, sizeof entry.text);
     // A client that does not read its completions gets no more commands read: it has no record.
     if (!client.port->queue.push_completion(entry)) break;

@@ -27,7 +27,9 @@ class Answers {
   /// A command is accepted. @param record  of the client.
   void begin(Client& client, std::uint16_t record) noexcept;
   void refuse(Client& client, std::uint16_t record, const Refusal& refusal) noexcept;
-  void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text) noexcept;
+  /// @param bytes  that a send or a receive has moved
+  void complete(Client& client, std::uint16_t record, ErrorCode status, const char* text,
+                std::uint64_t bytes = 0) noexcept;
   /// Pushes what waits for room, at most so many.
   void push_waiting(Client& client, std::uint32_t most) noexcept;
 

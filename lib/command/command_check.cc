@@ -81,13 +81,14 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
   }
   const char* const name = name_of(command.collective).data();  // of a literal: it ends with NUL
   const bool has_splits = command.has_splits();
-  if ((command.flags & 0x0f) != 0 &&
-      !(command.has_residuals() && command.wire() != WireFormat::kSame) &&
+  const bool up_to = command.up_to() && command.collective == Collective::kRecv;
+  const bool has_residuals = command.has_residuals() && command.wire() != WireFormat::kSame;
+  if ((command.flags & 0x0f) != 0 && !up_to && !has_residuals &&
       !(has_splits && is_transfer(command.collective) && !has_partner(command.collective))) {
     return refuse(
         refusal, ErrorCode::kInvalidArgument,
-        "flags %u of %s: 0 is allowed, 1 of an all-to-all, a gather and a scatter, and 2 of a "
-        "sum in a wire format",
+        "flags %u of %s: 0 is allowed, 1 of an all-to-all, a gather and a scatter, 2 of a sum in "
+        "a wire format, and 4 of a recv",
         command.flags & 0x0fu, name);
   }
   if (is_transfer(command.collective) && command.ready_event != 0) {

@@ -49,6 +49,7 @@ struct Record {
   /// Of splits, or of residuals.
   std::array<Memory*, 2> beside{};
   reduce::ReadyEvent* ready = nullptr;  // set until the event is seen to have passed
+  std::uint64_t bytes = 0;              // that it moved, of a send or a receive that is done
   std::uint32_t status = 0;
   std::uint16_t active_index = 0;  // its place in Client::active
   bool active = false;

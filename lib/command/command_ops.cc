@@ -271,7 +271,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   }
   answers_.begin(client, index);
   if (transfers) {
-    TransferCommand call{command.call(), ranges, splits.table};
+    TransferCommand call{command.call(), ranges, splits.table, command.up_to()};
     if (splits.table != nullptr) {
       call.call.count = 0;
       call.call.root = has_root(command.collective) ? group->place_of(member).process : 0;

@@ -62,6 +62,11 @@ void CommandLane::on_report(const LaneReport& report) noexcept {
       }
       return;
     }
+    case collective::EventType::kTransferSized:
+      if (group->transfers == nullptr || group->ending) return;
+      group->transfers->lane_sized(report.op_seq, report.bytes);
+      take_over_transfers(*group);
+      return;
     case collective::EventType::kTransferDone:
       if (group->transfers == nullptr || group->ending) return;
       steps_ += group->transfers->lane_done(report.op_seq, report.lane) / TransferCalls::kLooks;

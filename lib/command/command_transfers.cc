@@ -44,7 +44,7 @@ void CommandLane::take_over_transfers(Group& group) noexcept {
   TransferCalls::Over over;
   while (group.transfers->pop_over(over)) {
     count(counters_.ops[index_of(over.collective)]);
-    answers_.complete(*group.members[over.member], over.record, ErrorCode::kOk, "");
+    answers_.complete(*group.members[over.member], over.record, ErrorCode::kOk, "", over.bytes);
   }
   std::uint16_t wrong = 0;
   if (group.transfers->pop_wrong_splits(wrong)) {

@@ -41,10 +41,11 @@ struct LaneTransfer {
 /// Lane -> command lane.
 struct LaneReport {
   std::uint64_t group_handle = 0;
-  std::uint64_t op_seq = 0;  ///< kOpDone; kTransferDone: the transfer's id
+  std::uint64_t op_seq = 0;  ///< kOpDone; kTransferDone, kTransferSized: the transfer's id
   collective::EventType type = collective::EventType::kOpDone;
   std::uint8_t lane = 0;
-  AbortReason reason;  ///< kAborted, kClosed
+  AbortReason reason;       ///< kAborted, kClosed
+  std::uint64_t bytes = 0;  ///< kTransferSized
 };
 
 /// The rings of one lane.

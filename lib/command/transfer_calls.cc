@@ -36,8 +36,9 @@ TransferCalls::TransferCalls(const GroupProcesses& processes, std::uint16_t rank
       places_(std::uint32_t{members} * kCalls),
       calls_(places_),
       pairs_(std::size_t{members} * 2 * count_),
-      begun_(std::bit_ceil(pairs_.size())),
-      given_(lanes),
+      orders_(lanes),
+      order_places_(std::bit_ceil(pairs_.size())),
+      begun_(order_places_ * lanes),
       over_(places_) {}
 
 void TransferCalls::make(std::uint32_t index) noexcept {
@@ -174,7 +175,29 @@ void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
   spec.terms.call = kind_of(call.command.call.collective);
   spec.from = outgoing ? block.at : nullptr;
   spec.to = outgoing ? nullptr : const_cast<std::byte*>(block.at);
-  begun_[begun_count_++ & (begun_.size() - 1)] = index;
+  spec.up_to = call.command.up_to;
+  const std::size_t lanes = spec.up_to ? 1 : orders_.size();
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    hand_to(static_cast<std::uint8_t>(lane), index);
+  }
+}
+
+void TransferCalls::hand_to(std::uint8_t lane, std::uint32_t index) noexcept {
+  LaneOrder& order = orders_[lane];
+  begun_[lane * order_places_ + (order.begun++ & (order_places_ - 1))] = index;
+}
+
+void TransferCalls::lane_sized(std::uint64_t id, std::uint64_t bytes) noexcept {
+  require(id < pairs_.size() && pairs_[id].under_way && pairs_[id].spec.up_to &&
+              bytes <= pairs_[id].spec.terms.bytes,
+          "a lane tells the size of a receive under way that has room for so much");
+  // The first lane has made a copy.
+  collective::TransferSpec& spec = pairs_[id].spec;
+  spec.up_to = false;
+  spec.terms.bytes = bytes;
+  for (std::size_t lane = 1; lane < orders_.size(); ++lane) {
+    hand_to(static_cast<std::uint8_t>(lane), static_cast<std::uint32_t>(id));
+  }
 }
 
 /// @return false if the splits say something that the call's memory does not hold.
@@ -214,6 +237,7 @@ std::uint32_t TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noex
   const auto member = static_cast<std::uint16_t>(id / count_ / 2);
   Call& call = calls_[index];
   require(call.left > 0, "a call has so many transfers as it waits for");
+  call.moved = pair.spec.terms.bytes;
   if (--call.left == 0) forget(member, index);
   return take_next(static_cast<std::uint32_t>(id));
 }
@@ -239,17 +263,22 @@ void TransferCalls::forget(std::uint32_t member, std::uint32_t index) noexcept {
   ++members_[member].ended;
   over_[(over_head_ + over_count_++) % over_.size()] = {static_cast<std::uint16_t>(member),
                                                         static_cast<RecordIndex>(index % kCalls),
-                                                        call.command.call.collective};
+                                                        call.command.call.collective, 0};
+  if (has_partner(call.command.call.collective)) {
+    over_[(over_head_ + over_count_ - 1) % over_.size()].bytes = call.moved;
+  }
 }
 
 const collective::TransferSpec* TransferCalls::next(std::uint8_t lane) const noexcept {
-  if (given_[lane] == begun_count_) return nullptr;
-  return &pairs_[begun_[given_[lane] & (begun_.size() - 1)]].spec;
+  const LaneOrder& order = orders_[lane];
+  if (order.given == order.begun) return nullptr;
+  return &pairs_[begun_[lane * order_places_ + (order.given & (order_places_ - 1))]].spec;
 }
 
 bool TransferCalls::has_news() const noexcept {
-  return first_opened_ != kNone ||
-         std::ranges::any_of(given_, [&](std::uint64_t given) { return given != begun_count_; });
+  return first_opened_ != kNone || std::ranges::any_of(orders_, [](const LaneOrder& order) {
+           return order.given != order.begun;
+         });
 }
 
 bool TransferCalls::pop_over(Over& out) noexcept {

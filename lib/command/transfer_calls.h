@@ -37,6 +37,7 @@ struct TransferCommand {
   /// Where blocks lie, if splits were given: the client's own memory, which it may change at any
   /// time, so what is read there is checked when it is read. [1 + blocks]
   const ipc::SplitTable* splits = nullptr;
+  bool up_to = false;  ///< a receive: its source may send less than it has room for
 };
 
 class TransferCalls {
@@ -59,11 +60,15 @@ class TransferCalls {
   /// pair's next.
   std::uint32_t lane_done(std::uint64_t id, std::uint8_t lane) noexcept;
 
+  /// The first lane knows how many bytes a receive of at most so many gets: the others are to be
+  /// given it, too.
+  void lane_sized(std::uint64_t id, std::uint64_t bytes) noexcept;
+
   /// The next transfer that `lane` has to be given; nullptr: there is none. Valid until every lane
   /// has reported it, or the group is closed.
   [[nodiscard]] const collective::TransferSpec* next(std::uint8_t lane) const noexcept;
   /// It was given.
-  void given(std::uint8_t lane) noexcept { ++given_[lane]; }
+  void given(std::uint8_t lane) noexcept { ++orders_[lane].given; }
   /// Whether any lane has one to be given, or open_some() has something to begin.
   [[nodiscard]] bool has_news() const noexcept;
 
@@ -79,6 +84,7 @@ class TransferCalls {
     std::uint16_t member = 0;
     RecordIndex record = 0;
     Collective collective = Collective::kSend;
+    std::uint64_t bytes = 0;  ///< that a send or a receive has moved
   };
   /// @return whether a call has ended: it is forgotten.
   [[nodiscard]] bool pop_over(Over& out) noexcept;
@@ -99,6 +105,7 @@ class TransferCalls {
     TransferCommand command;
     std::uint64_t number = 0;  // among the member's, from 1; 0: the place is free
     std::uint32_t left = 0;    // transfers that have not ended
+    std::uint64_t moved = 0;   // bytes of the last transfer that has ended
     std::uint32_t next =
         kNone;  // in the member's list of calls with many pairs, or the pair's list
     std::uint32_t before = kNone;       // in the member's list
@@ -151,6 +158,7 @@ class TransferCalls {
   [[nodiscard]] bool find_block(const Call& call, bool outgoing, std::uint32_t other,
                                 Block& out) const noexcept;
   void forget(std::uint32_t member, std::uint32_t index) noexcept;
+  void hand_to(std::uint8_t lane, std::uint32_t pair) noexcept;
 
   const GroupProcesses processes_;
   const std::uint16_t rank_;
@@ -166,11 +174,15 @@ class TransferCalls {
   std::uint32_t last_opened_ = kNone;
   std::uint32_t open_at_ = 0;  // pairs of the first of them that were looked at
   std::uint32_t ending_ = 0;   // places that next_unfinished() has looked at
-  // Transfers in the order in which they began, for the lanes: a ring, since a pair begins none
+  // Transfers in the order in which each lane is to be given them: rings, since a pair begins none
   // before every lane has had its last.
-  ZeroedArray<std::uint32_t> begun_;
-  std::uint64_t begun_count_ = 0;
-  std::vector<std::uint64_t> given_;  // by lane
+  struct LaneOrder {
+    std::uint64_t begun = 0;
+    std::uint64_t given = 0;
+  };
+  std::vector<LaneOrder> orders_;     // by lane
+  const std::size_t order_places_;    // a power of two
+  ZeroedArray<std::uint32_t> begun_;  // [lanes][order_places_]
   ZeroedArray<Over> over_;            // a ring
   std::size_t over_head_ = 0;
   std::size_t over_count_ = 0;

@@ -122,6 +122,7 @@ bool Communicator::take_reports() noexcept {
         break;
       }
       case collective::EventType::kTransferDone:
+      case collective::EventType::kTransferSized:
         break;  // none is posted
       case collective::EventType::kAborted:
       case collective::EventType::kClosed:

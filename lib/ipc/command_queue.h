@@ -47,6 +47,9 @@ struct alignas(64) CommandEntry {
   std::uint8_t flags = 0;
   static constexpr std::uint8_t kHasSplits = 1;
   static constexpr std::uint8_t kHasResiduals = 2;  ///< CommandExtra says where; with a format
+  /// Of a receive: the sender may send less than `count` elements, and CompletionEntry::bytes tells
+  /// how much came.
+  static constexpr std::uint8_t kUpTo = 4;
   std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
   /// A process; of a send or a receive the other one. With kHasSplits the memory in which the
   /// SplitTable lies, `count` bytes from its start: who gathers or scatters by splits is the root.
@@ -54,6 +57,7 @@ struct alignas(64) CommandEntry {
 
   [[nodiscard]] bool has_splits() const noexcept { return (flags & 0x0f) == kHasSplits; }
   [[nodiscard]] bool has_residuals() const noexcept { return (flags & 0x0f) == kHasResiduals; }
+  [[nodiscard]] bool up_to() const noexcept { return (flags & 0x0f) == kUpTo; }
   [[nodiscard]] bool has_extra() const noexcept {
     return redop == static_cast<std::uint8_t>(RedOp::kPremulSum) || has_residuals();
   }
@@ -105,12 +109,13 @@ struct SplitTable {
 static_assert(sizeof(SplitTable) == 16 && sizeof(SplitTable::Block) == 16);
 
 struct CompletionEntry {
-  static constexpr std::size_t kTextBytes = 232;
+  static constexpr std::size_t kTextBytes = 224;
   std::uint64_t request_id = 0;
   std::uint64_t op_seq = 0;  ///< 0 where the command never became an op
   std::uint32_t status = 0;  ///< gradwire::ErrorCode
   std::uint32_t reserved = 0;
   char text[kTextBytes] = {};  ///< why, NUL-terminated; empty on success
+  std::uint64_t bytes = 0;     ///< of a send or a receive that is done: what was moved
 };
 static_assert(sizeof(CompletionEntry) == 256);
 

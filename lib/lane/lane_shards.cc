@@ -277,7 +277,7 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
     }
     collective::Event event;
     if (!slot.shard->pop_event(event)) return true;
-    slot.report = command::LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}};
+    slot.report = command::LaneReport{slot.handle, event.op_seq, event.type, config_.lane, {}, 0};
     slot.has_report = true;
     switch (event.type) {
       case collective::EventType::kFormed:
@@ -289,6 +289,9 @@ bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
         break;
       case collective::EventType::kTransferDone:
         break;  // the command lane counts what is whole
+      case collective::EventType::kTransferSized:
+        slot.report.bytes = event.bytes;
+        break;
       case collective::EventType::kAborted:
         slot.report.reason = slot.shard->reason();
         slot.ready_seq = slot.posted_seq = slot.done;

@@ -150,6 +150,8 @@ class Call(ctypes.Structure):
         ("reserved_sizes", ctypes.c_uint32),
         ("residual_in", ctypes.c_void_p),
         ("residual_out", ctypes.c_void_p),
+        ("up_to", ctypes.c_uint32),
+        ("reserved_up_to", ctypes.c_uint32),
     ]
 
 
@@ -232,6 +234,7 @@ _FUNCTIONS = {
     "gw_wait_on_stream": (ctypes.c_int, [_Handle, ctypes.c_uint32, ctypes.c_void_p]),
     "gw_work_is_done": (ctypes.c_int, [_Handle]),
     "gw_work_op_seq": (ctypes.c_uint64, [_Handle]),
+    "gw_work_bytes": (ctypes.c_uint64, [_Handle]),
     "gw_work_free": (None, [_Handle]),
     "gw_round_trip": (
         ctypes.c_int,

@@ -309,6 +309,12 @@ class Work:
         """Number of the op in its group, from 1; 0 while it is not known."""
         return lib.gw_work_op_seq(self._handle)
 
+    @property
+    def nbytes(self):
+        """How many bytes a send or a recv moved, once it is known that it is done: of a recv with
+        ``up_to`` what came. 0 before, and for any other op."""
+        return lib.gw_work_bytes(self._handle)
+
     def __del__(self):
         # Where nobody waited, the op goes on: shared memory is held back until it is done (see
         # _Region), and other memory is not touched any more.
@@ -513,7 +519,7 @@ class Group(Transfers):
         return source, target
 
     def _post(self, collective, value, out, source, target, count, tag, redop=0, root=0,
-              factor=None, stream=None, counts=(None, None), wire=None,
+              factor=None, stream=None, counts=(None, None), up_to=False, wire=None,
               residuals=(None, None)):
         given = source if source is not None else target
         if given is None or not given.on_gpu:
@@ -529,7 +535,7 @@ class Group(Transfers):
             None if stream is None else handle_of(stream), stream is not None,
             _wire_of(wire), *counts,
             0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1, 0,
-            *(self._residual(array, source) for array in residuals),
+            *(self._residual(array, source) for array in residuals), up_to,
         )
         handle = ctypes.c_void_p()
         check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))

@@ -43,12 +43,13 @@ class Transfers:
         return self._move(SEND, value, None, source, None, source.count,
                           self._process(destination, "destination"), tag)
 
-    def recv(self, out, source, tag=0):
+    def recv(self, out, source, tag=0, up_to=False):
         """Posts a receive of what a process sends and returns its Work at once: ``out`` gets it. It
-        must have the size that is sent."""
+        must have the size that is sent. With ``up_to`` less may be sent: ``out`` gets that at its
+        beginning and stays as it is behind it, and the Work's ``nbytes`` tells how much came."""
         target = self._writable(out, "recv")
         return self._move(RECV, None, out, None, target, target.count,
-                          self._process(source, "source"), tag)
+                          self._process(source, "source"), tag, up_to=up_to)
 
     def all_to_all(self, value, out, input_counts=None, output_counts=None, tag=0):
         """Posts an all-to-all and returns its Work at once: block p of ``value`` goes to process p,
@@ -128,7 +129,7 @@ class Transfers:
                              "%d and %d" % (what, whole, own, sum(counts), counts[self.process]))
 
     def _move(self, collective, value, out, source, target, count, root, tag,
-              input_counts=None, output_counts=None):
+              input_counts=None, output_counts=None, up_to=False):
         given = source if source is not None else target
         # What has no type of the C interface's goes as bytes.
         each = given.itemsize if given.name == "uint8" else 1
@@ -141,4 +142,4 @@ class Transfers:
             count *= each
 
         return self._post(collective, value, out, source, target, count, tag, root=root,
-                          counts=scaled)
+                          counts=scaled, up_to=up_to)

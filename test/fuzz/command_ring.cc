@@ -248,6 +248,7 @@ class Run {
       const Group& group = groups_.at(handle);
       if (group.ended[lane]) continue;
       touch(group, spec);
+      if (spec.up_to) tell_size(*commands_, handle, lane, spec, 1 + ops_done % 3);
       report(handle, lane, collective::EventType::kTransferDone, spec.id);
     }
     for (auto& [handle, group] : groups_) {

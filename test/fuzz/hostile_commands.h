@@ -104,6 +104,14 @@ void touch_residuals(const collective::OpSpec& spec, std::uint64_t processes, In
              spec.residual_out + bytes <= spec.residual_in);
 }
 
+/// A lane knows that the `part`th part comes of what a receive has room for.
+inline void tell_size(command::CommandLane& commands, std::uint64_t group, std::uint8_t lane,
+                      const collective::TransferSpec& spec, std::uint32_t part) {
+  FUZZ_CHECK(lane == 0);
+  const std::uint64_t bytes = spec.terms.bytes / part;
+  commands.on_report({group, spec.id, collective::EventType::kTransferSized, lane, {}, bytes});
+}
+
 /// An all-to-all, a gather or a scatter with splits that may be right. Group g has g x `ranks`
 /// processes.
 /// @param memory_of  gives the client's memory of a handle: there the splits go.

@@ -151,7 +151,9 @@ class Run {
     std::uint64_t id = 0;
     wire::TransferTerms terms;
     bool active = false;
-    std::unique_ptr<std::byte[]> memory;  ///< exactly `terms.bytes`, so that a sanitizer sees
+    bool up_to = false;                   ///< a receive whose size is not told yet
+    std::uint64_t room = 0;               ///< bytes of the memory
+    std::unique_ptr<std::byte[]> memory;  ///< exactly so many, so that a sanitizer sees
   };
 
   static Key key_of(const wire::ProcessPair& pair, TransferEnd end) {
@@ -242,7 +244,13 @@ class Run {
     const std::uint64_t sequence = posted.sequence + 1;
     spec.terms = terms_of(spec.pair, sequence);
     spec.id = next_id_;
-    auto memory = std::make_unique<std::byte[]>(spec.terms.bytes);
+    if (!goes_out && config_.lane == 0 && next_id_ % 2 == 0) {
+      constexpr std::array<std::uint32_t, 4> kSpare = {0, 1, 64, 3000};
+      spec.up_to = true;
+      spec.terms.bytes += kSpare[next_id_ / 2 % 4];
+    }
+    const std::uint64_t room = spec.terms.bytes;
+    auto memory = std::make_unique<std::byte[]>(room);
     if (goes_out) {
       for (std::uint64_t chunk = 0; offset_of(chunk) < spec.terms.bytes; ++chunk) {
         std::fill_n(memory.get() + offset_of(chunk), bytes_of(chunk, spec.terms.bytes),
@@ -252,7 +260,7 @@ class Run {
     spec.from = spec.to = memory.get();
     if (shard_->post(spec, now_) != collective::PostResult::kOk) return;
     FUZZ_CHECK(!posted.active);
-    posted = {sequence, next_id_++, spec.terms, true, std::move(memory)};
+    posted = {sequence, next_id_++, spec.terms, true, spec.up_to, room, std::move(memory)};
     take_events();
   }
 
@@ -416,6 +424,7 @@ class Run {
     collective::Event event;
     while (shard_->pop_event(event)) {
       FUZZ_CHECK(!closed_);
+      if (event.type == collective::EventType::kTransferSized) sized(event.op_seq, event.bytes);
       if (event.type == collective::EventType::kTransferDone) ended(event.op_seq);
       // Nothing refers to client memory once an abort was told.
       const bool closes = event.type == collective::EventType::kClosed;
@@ -427,18 +436,31 @@ class Run {
     }
   }
 
-  void ended(std::uint64_t id) {
+  /// That is under way, with its key.
+  auto& under_way(std::uint64_t id) {
     const auto found =
         std::ranges::find_if(posted_, [&](const auto& entry) { return entry.second.id == id; });
     FUZZ_CHECK(found != posted_.end() && found->second.active);
-    auto& [key, posted] = *found;
+    return *found;
+  }
+
+  void sized(std::uint64_t id, std::uint64_t bytes) {
+    Posted& posted = under_way(id).second;
+    FUZZ_CHECK(posted.up_to && bytes <= posted.room);
+    posted.up_to = false;
+    posted.terms.bytes = bytes;
+  }
+
+  void ended(std::uint64_t id) {
+    auto& [key, posted] = under_way(id);
+    FUZZ_CHECK(!posted.up_to);
     posted.active = false;
     const wire::ProcessPair pair{static_cast<std::uint16_t>(key.first >> 16),
                                  static_cast<std::uint16_t>(key.first)};
     if (key.second == TransferEnd::kDestination && contents_known_ && posted.memory != nullptr) {
-      for (std::uint64_t at = 0; at < posted.terms.bytes; ++at) {
+      for (std::uint64_t at = 0; at < posted.room; ++at) {
         const std::uint64_t chunk = at / config_.payload_bytes;
-        const bool own = chunk % config_.lanes == config_.lane;
+        const bool own = at < posted.terms.bytes && chunk % config_.lanes == config_.lane;
         const std::byte wanted =
             own ? byte_of(pair, posted.sequence, chunk / config_.lanes) : std::byte{0};
         FUZZ_CHECK(posted.memory[at] == wanted);

@@ -238,6 +238,10 @@ void CommandWorld::post(std::size_t index) {
   command.root = call.root;
   command.tag = call.tag;
   command.input_memory = command.output_memory = usable->handle;
+  if (call.collective == Collective::kRecv && sizes_.chance(0.5)) {
+    posted.up_to = true;
+    command.flags = ipc::CommandEntry::kUpTo;
+  }
   while (client.slots[client.next_slot % kSlots]) ++client.next_slot;
   posted.slot = client.next_slot++ % kSlots;
   command.input_offset = posted.slot * kSlotBytes;
@@ -293,9 +297,12 @@ void CommandWorld::check_answer(std::size_t index, const Posted& posted,
       if (group->lanes_done[answer.op_seq] != group->lanes.size()) {
         fail(who + "done before every lane was through with it");
       }
-    } else if (has_partner(posted.call.collective) &&
-               ++group->single_done > group->transfers_done) {
-      fail(who + "done, and no lane had it");
+    } else if (has_partner(posted.call.collective)) {
+      if (++group->single_done > group->transfers_done) fail(who + "done, and no lane had it");
+      const std::uint64_t room = posted.call.count * element_bytes(posted.call.datatype);
+      if (posted.up_to ? answer.bytes > room : answer.bytes != room) {
+        fail(fmt::format("{}{} bytes are told, with room for {}", who, answer.bytes, room));
+      }
     }
     return;
   }

@@ -33,7 +33,8 @@ rte_ring* make_ring(const std::string& name, std::size_t element) {
 
 }  // namespace
 
-CommandWorld::CommandWorld(std::uint64_t seed) : seed_(seed), random_(seed * 0x9e3779b97f4a7c15u) {
+CommandWorld::CommandWorld(std::uint64_t seed)
+    : seed_(seed), random_(seed * 0x9e3779b97f4a7c15u), sizes_(seed * 0x9e3779b97f4a7c15u + 3) {
   lane_count_ = random_.pick<std::uint8_t>({1, 2, 3, 16});
   users_ = static_cast<std::uint32_t>(random_.between(1, 6));
   rounds_wanted_ = static_cast<std::uint32_t>(random_.pick<std::uint64_t>({200, 1000, 3000}));
@@ -181,6 +182,9 @@ void CommandWorld::drain_lanes(bool all) {
       Group* const group = find_group(transfer.group_handle);
       if (group == nullptr || group->lanes[lane].quiet) continue;
       LaneOfGroup& own = group->lanes[lane];
+      if (lane != 0 && transfer.spec->up_to) {
+        fail(fmt::format("lane {} is given a receive whose size is not known", lane));
+      }
       if (!own.transfers.emplace(transfer.spec->id, *transfer.spec).second) {
         fail(fmt::format("lane {} is given transfer {} while it has it", lane, transfer.spec->id));
       }
@@ -189,11 +193,11 @@ void CommandWorld::drain_lanes(bool all) {
 }
 
 void CommandWorld::report(Group& group, std::uint8_t lane, collective::EventType type,
-                          std::uint64_t op_seq) {
+                          std::uint64_t op_seq, std::uint64_t bytes) {
   AbortReason reason;
   if (type == collective::EventType::kAborted) reason.code = AbortCode::kSilence;
   const std::uint64_t before = lane_->steps();
-  lane_->on_report({group.handle, op_seq, type, lane, reason});
+  lane_->on_report({group.handle, op_seq, type, lane, reason, bytes});
   const std::uint64_t steps = lane_->steps() - before;
   if (steps > command::CommandLane::kStepsMax) fail(fmt::format("{} steps for one report", steps));
 }
@@ -239,6 +243,12 @@ void CommandWorld::lane_works(Group& group, std::uint8_t lane) {
     auto transfer = own.transfers.begin();
     std::advance(transfer, random_.below(own.transfers.size()));
     const std::uint64_t id = transfer->first;
+    if (transfer->second.up_to) {
+      transfer->second.up_to = false;
+      const std::uint64_t bytes = sizes_.below(transfer->second.terms.bytes + 1);
+      report(group, lane, collective::EventType::kTransferSized, id, bytes);
+      if (sizes_.chance(0.5)) continue;
+    }
     own.transfers.erase(transfer);
     if (++group.transfer_lanes[id] == group.lanes.size()) {
       group.transfer_lanes.erase(id);

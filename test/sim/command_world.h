@@ -73,6 +73,7 @@ class CommandWorld {
     bool fits = true;  ///< nothing at the time of the call is a reason to refuse it
     std::uint32_t memory = 0;
     std::size_t slot = 0;
+    bool up_to = false;  ///< a receive that may get less than it has room for
   };
   struct Client {
     std::uint32_t id = 0;
@@ -124,7 +125,8 @@ class CommandWorld {
   void round();
   void check_reading(Client& client);
   void drain_lanes(bool all);
-  void report(Group& group, std::uint8_t lane, collective::EventType type, std::uint64_t op_seq);
+  void report(Group& group, std::uint8_t lane, collective::EventType type, std::uint64_t op_seq,
+              std::uint64_t bytes = 0);
   void lanes_work();
   void lane_works(Group& group, std::uint8_t lane);
   void take_news();
@@ -166,6 +168,7 @@ class CommandWorld {
 
   const std::uint64_t seed_;
   Random random_;
+  Random sizes_;  ///< of receives up to a size: all else is drawn as without them
   std::uint8_t lane_count_ = 1;
   std::uint32_t users_ = 1;
   std::uint32_t rounds_wanted_ = 0;

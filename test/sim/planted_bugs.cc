@@ -69,6 +69,7 @@ constexpr std::array kBugs = {
     Named{"residual-added-twice", PlantedBug::kResidualAddedTwice},
     Named{"tile-folded-in-own-order", PlantedBug::kTileFoldedInOwnOrder},
     Named{"piece-of-other-transfer", PlantedBug::kPieceOfOtherTransfer},
+    Named{"room-told-as-size", PlantedBug::kRoomToldAsSize},
 };
 
 /// Written before each seed, for the handler, which may do next to nothing.

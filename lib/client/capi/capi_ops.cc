@@ -22,6 +22,7 @@ struct Given {
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
   bool more = false;
+  bool up_to = false;
   std::optional<BufferSizes> sizes = std::nullopt;
   gw_wire wire = GW_WIRE_SAME;
   const float* residual_in = nullptr;
@@ -91,6 +92,7 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
     arguments.residual_out = given.residual_out;
     arguments.input_counts = given.input_counts;
     arguments.output_counts = given.output_counts;
+    arguments.up_to = given.up_to;
     arguments.more = given.more;
     arguments.sizes = given.sizes;
     auto result = group->client->post(group->self, arguments);
@@ -279,6 +281,10 @@ Result<void> check_taken(const gw_call& call) {
     return refuse("stream", call.stream,
                   "on_stream is 0, so nobody waits for it: set on_stream to 1, or stream to NULL");
   }
+  if (call.up_to != 0 && collective != Collective::kRecv) {
+    return refuse("up_to", call.up_to,
+                  "only a recv may get less than it has room for, so of others it must be 0");
+  }
   if (call.on_stream != 0 && !has_elements) {
     return refuse("on_stream", call.on_stream,
                   "it reads nothing that a stream computes, so on_stream must be 0");
@@ -310,6 +316,11 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
           ErrorCode::kInvalidArgument,
           fmt::format("has_sizes is {} and reserved_sizes is {}: they must be 0 or 1, and 0",
                       known->has_sizes, known->reserved_sizes));
+    }
+    if (known->up_to > 1 || known->reserved_up_to != 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("up_to is {} and reserved_up_to is {}: they must be 0 or 1, and 0",
+                              known->up_to, known->reserved_up_to));
     }
     if (known->has_sizes == 0 && (known->input_bytes != 0 || known->output_bytes != 0)) {
       return fail(
@@ -355,6 +366,7 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
     given.wire = known->wire;
     given.residual_in = known->residual_in;
     given.residual_out = known->residual_out;
+    given.up_to = known->up_to == 1;
     if (known->on_stream == 1) given.stream = known->stream;
     if (known->has_sizes == 1) given.sizes = {known->input_bytes, known->output_bytes};
     return {};

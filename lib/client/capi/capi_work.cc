@@ -46,6 +46,11 @@ uint64_t gw_work_op_seq(const gw_work* work) {
   return work->client->op_seq(*work);
 }
 
+uint64_t gw_work_bytes(const gw_work* work) {
+  if (work == nullptr || is_forked(work)) return 0;
+  return work->client->moved_bytes(*work);
+}
+
 void gw_work_free(gw_work* work) {
   if (work == nullptr || is_forked(work)) return;
   guarded([&]() -> Result<void> {

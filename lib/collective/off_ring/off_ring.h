@@ -58,7 +58,7 @@ class OffRing {
   /// An op of whatever shape was posted: takes what came ahead of it.
   void on_posted(Op& op, const OpPlan& plan, TimeNs now) noexcept;
   [[nodiscard]] PostResult post(const TransferSpec& spec, TimeNs now) noexcept;
-  /// @return whether `out` is the end of a transfer.
+  /// @return whether `out` is the end of a transfer, or tells the size of one.
   [[nodiscard]] bool pop_done(Event& out) noexcept;
   /// Whether a transfer is unfinished here; with a rank.
   [[nodiscard]] bool has_transfers() const noexcept {

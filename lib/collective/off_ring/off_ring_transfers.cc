@@ -13,9 +13,14 @@ PostResult OffRing::post(const TransferSpec& spec, TimeNs now) noexcept {
 }
 
 bool OffRing::pop_done(Event& out) noexcept {
+  if (!transfers_) return false;
+  if (Transfers::Sized sized; transfers_->pop_sized(sized)) {
+    out = {EventType::kTransferSized, sized.id, {}, sized.bytes};
+    return true;
+  }
   std::uint64_t id = 0;
-  if (!transfers_ || !transfers_->pop_done(id)) return false;
-  out = {EventType::kTransferDone, id, {}};
+  if (!transfers_->pop_done(id)) return false;
+  out = {EventType::kTransferDone, id, {}, 0};
   return true;
 }
 
@@ -26,11 +31,11 @@ void OffRing::judge_transfers(TimeNs now) noexcept {
       .code = AbortCode::kMismatch, .culprit_rank = mismatch->rank, .reporter_rank = config_.rank};
   format_detail(
       reason,
-      "transfer {} of process {} to process {}: sent {} bytes with tag {} ({}), received {} bytes "
-      "with tag {} ({})",
+      "transfer {} of process {} to process {}: sent {} bytes with tag {} ({}), received {}{} "
+      "bytes with tag {} ({})",
       mismatch->sequence, mismatch->pair.source, mismatch->pair.destination, mismatch->sent.bytes,
-      mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->received.bytes,
-      mismatch->received.tag, name_of(mismatch->received.call));
+      mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->up_to ? "up to " : "",
+      mismatch->received.bytes, mismatch->received.tag, name_of(mismatch->received.call));
   services_.abort(reason, now);
 }
 

@@ -71,6 +71,7 @@ struct InPair {
   std::uint64_t id = 0;
   std::byte* to = nullptr;
   wire::TransferTerms terms;
+  bool up_to = false;  ///< `terms` have the most bytes that it takes: the source has not said more
   std::uint32_t chunks = 0;
   std::uint32_t first = 0;    ///< all below it have come
   std::uint32_t next = 0;     ///< the first that was never pulled
@@ -92,6 +93,12 @@ struct InPair {
   PairOrder order;
   PairTimer timer;
 
+  /// Whether what its source called is what was called here.
+  [[nodiscard]] bool takes(const wire::TransferTerms& sent) const noexcept {
+    wire::TransferTerms wanted = terms;
+    if (up_to && sent.bytes < terms.bytes) wanted.bytes = sent.bytes;
+    return sent == wanted;
+  }
   [[nodiscard]] bool complete() const noexcept { return !active && sequence != 0; }
 };
 

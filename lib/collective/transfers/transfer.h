@@ -20,6 +20,10 @@ struct TransferSpec {
   TransferEnd end = TransferEnd::kSource;
   wire::ProcessPair pair;
   wire::TransferTerms terms;
+  /// Of a receive: `terms` have the most bytes that it takes, and the source says how many come. It
+  /// is posted on lane 0 alone, until that lane tells the size (EventType::kTransferSized). Then it
+  /// is posted on the others as one of that size.
+  bool up_to = false;
   /// [bytes], of the end that this is. It stays valid until the done event of this shard, or until
   /// the shard is closed; what is sent is not changed until then.
   const std::byte* from = nullptr;
@@ -35,6 +39,7 @@ struct TransferWait {
   wire::ProcessPair pair;
   std::uint64_t sequence = 0;
   wire::TransferTerms terms;
+  bool up_to = false;  ///< a receive of at most so many bytes, of which nothing was offered yet
   TimeNs posted_at = 0;
   TimeNs moved_at = 0;                ///< of its bytes something went or came; 0: never
   TimeNs rank_silent_ns = 0;          ///< polled time; 0 if the other end is here

@@ -31,7 +31,8 @@ Transfers::Transfers(const ShardConfig& config, PeerLinks& links, PullWindow& wi
       queues_(config, links, outs_, ins_),
       pulls_(config, links, window, ins_, queues_, counters),
       pacer_(config.sender.rate_bps, config.sender.burst_bytes),
-      here_(config.pairs_max) {
+      here_(config.pairs_max),
+      sized_(config.pairs_max) {
   links_.add(*this);
 }
 
@@ -50,6 +51,7 @@ PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
   const std::uint16_t destination = processes_.rank_of(spec.pair.destination);
   const bool sends = spec.end == TransferEnd::kSource;
   if ((sends ? source : destination) != config_.rank) return PostResult::kRefused;
+  if (spec.up_to && (sends || config_.lane != 0)) return PostResult::kRefused;
   return sends ? post_send(spec, destination, now) : post_receive(spec, source, now);
 }
 
@@ -98,14 +100,18 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
   in->id = spec.id;
   in->to = spec.to;
   in->terms = spec.terms;
+  in->up_to = spec.up_to;
   in->chunks = chunks_.count(spec.terms.bytes);
   in->first = in->next = 0;
   in->have = in->asked = in->to_pull = 0;
   in->timed = false;
   begin(*in, now);
-  if (in->offered == in->sequence && !(in->offered_terms == in->terms)) {
-    differ(*in, in->offered_terms);
-    return PostResult::kOk;
+  if (in->offered == in->sequence) {
+    if (!in->takes(in->offered_terms)) {
+      differ(*in, in->offered_terms);
+      return PostResult::kOk;
+    }
+    settle_size(*in, in->offered_terms.bytes);
   }
   if (in->chunks == 0 && config_.lane != 0) {
     under_way_.end(*in);
@@ -123,16 +129,33 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
   return PostResult::kOk;
 }
 
+void Transfers::settle_size(InPair& in, std::uint64_t bytes) noexcept {
+  if (!in.up_to) return;
+  in.up_to = false;
+  const std::uint64_t told = planted(PlantedBug::kRoomToldAsSize) ? in.terms.bytes : bytes;
+  in.terms.bytes = bytes;
+  in.chunks = chunks_.count(bytes);
+  require(sized_.push({in.id, told}), "the size of a receive is taken before its end");
+}
+
+bool Transfers::pop_sized(Sized& out) noexcept {
+  if (sized_.empty()) return false;
+  out = sized_.front();
+  sized_.pop();
+  return true;
+}
+
 void Transfers::pair_up_here(const wire::ProcessPair& pair) noexcept {
   const OutPair* out = outs_.find(pair);
-  const InPair* in = ins_.find(pair);
+  InPair* in = ins_.find(pair);
   if (out == nullptr || in == nullptr || !out->active || !in->active) return;
   // If not, what one of them sends is no chunk of this lane: lane 0 finds that they differ.
   if (out->sequence != in->sequence) return;
-  if (!(out->terms == in->terms)) {
+  if (!in->takes(out->terms)) {
     differ(*in, out->terms);
     return;
   }
+  settle_size(*in, out->terms.bytes);
   require(here_.push(ins_.index_of(*in)), "a pair is copied once at a time");
 }
 
@@ -174,6 +197,7 @@ TransferWait Transfers::oldest() const noexcept {
   if (oldest % 2 == 1) {
     const InPair& in = ins_[oldest / 2];
     tell(in);
+    wait.up_to = in.up_to;
     wait.end = TransferEnd::kDestination;
     const OutPair* out = in.rank == config_.rank ? outs_.find(in.pair) : nullptr;
     wait.posted_there = out != nullptr ? out->sequence >= in.sequence : in.offered >= in.sequence;
@@ -192,13 +216,14 @@ TransferWait Transfers::oldest() const noexcept {
 }
 
 void Transfers::differ(const InPair& in, const wire::TransferTerms& sent) noexcept {
-  if (!mismatch_) mismatch_ = Mismatch{in.pair, in.rank, in.sequence, sent, in.terms};
+  if (!mismatch_) mismatch_ = Mismatch{in.pair, in.rank, in.sequence, sent, in.terms, in.up_to};
 }
 
 void Transfers::drop_all() noexcept {
   queues_.clear();
   pulls_.drop_all();
   here_.clear();
+  sized_.clear();
 }
 
 }  // namespace gradwire::collective

@@ -51,6 +51,12 @@ class Transfers final : public PeerUser, public LateUser {
   [[nodiscard]] PostResult post(const TransferSpec& spec, TimeNs now) noexcept;
   /// @return whether the end of a transfer was taken: its id.
   [[nodiscard]] bool pop_done(std::uint64_t& id) noexcept { return under_way_.pop_done(id); }
+  /// Of a receive of at most so many bytes, how many come. It is told before the end.
+  struct Sized {
+    std::uint64_t id = 0;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] bool pop_sized(Sized& out) noexcept;
   /// Whether a transfer is under way; with a rank.
   [[nodiscard]] bool unfinished() const noexcept { return under_way_.count() > 0; }
   [[nodiscard]] bool unfinished_with(std::uint16_t rank) const noexcept {
@@ -89,6 +95,7 @@ class Transfers final : public PeerUser, public LateUser {
     std::uint64_t sequence = 0;
     wire::TransferTerms sent;
     wire::TransferTerms received;
+    bool up_to = false;  ///< the receive takes fewer bytes, too
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
   [[nodiscard]] bool starves() const noexcept override { return blocked_rounds_ >= kBlockedRounds; }
@@ -113,6 +120,8 @@ class Transfers final : public PeerUser, public LateUser {
   void pair_up_here(const wire::ProcessPair& pair) noexcept;
   bool copy_here() noexcept;
   void differ(const InPair& in, const wire::TransferTerms& sent) noexcept;
+  /// The source has said how many bytes come, and they are taken.
+  void settle_size(InPair& in, std::uint64_t bytes) noexcept;
 
   // transfers_receive.cc
   [[nodiscard]] wire::Drop receive_offer(const wire::Packet& packet, TimeNs now) noexcept;
@@ -158,8 +167,9 @@ class Transfers final : public PeerUser, public LateUser {
   Pulls pulls_;
   transport::Pacer pacer_;
   TimeNs paced_until_ = 0;
-  std::uint32_t owed_ = 0;            ///< pairs whose source must hear of an end
-  FixedQueue<std::uint32_t> here_;    ///< in-pairs of own processes that are posted twice
+  std::uint32_t owed_ = 0;          ///< pairs whose source must hear of an end
+  FixedQueue<std::uint32_t> here_;  ///< in-pairs of own processes that are posted twice
+  FixedQueue<Sized> sized_;
   bool word_was_last_ = false;        ///< of what was sent, and no piece
   std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
   Lacking lacking_;

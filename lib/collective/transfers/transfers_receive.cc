@@ -72,10 +72,11 @@ Drop Transfers::hear_offer(InPair& in, const wire::OfferHeader& offer, TimeNs no
     in.offered_terms = offer.terms;
   }
   if (offer.sequence != in.sequence || offer.sequence == 0) return Drop::kNone;
-  if (!(offer.terms == in.terms)) {
+  if (!in.takes(offer.terms)) {
     differ(in, offer.terms);
     return Drop::kNone;
   }
+  settle_size(in, offer.terms.bytes);
   if (in.active && !in.ready) become_ready(in, now);
   return Drop::kNone;
 }

@@ -56,6 +56,8 @@ struct PlannedTransfer {
   wire::ProcessPair pair;
   wire::TransferTerms terms;
   std::uint64_t seed = 1;
+  bool up_to = false;       ///< the receive takes any number of bytes up to what it has room for
+  std::uint64_t spare = 0;  ///< of its room, what is not sent
 };
 
 struct TransferPlans {

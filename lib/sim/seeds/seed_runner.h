@@ -34,6 +34,10 @@ class SeedRun final : public Observer {
   void on_done(GroupId group, std::uint16_t rank, std::uint64_t op_seq) override {
     job(group).on_done(rank, op_seq);
   }
+  void on_transfer_sized(GroupId group, std::uint16_t, std::uint64_t id,
+                         std::uint64_t bytes) override {
+    job(group).transfers()->on_sized(id, bytes);
+  }
   void on_transfer_done(GroupId group, std::uint16_t rank, std::uint64_t id) override {
     job(group).on_transfer_done(rank, id);
   }

@@ -38,9 +38,8 @@ TransferJob::TransferJob(World& world, std::vector<std::uint16_t> ranks, const T
     const auto [before, is_first] = last.insert({{plan.pair.source, plan.pair.destination}, index});
     if (!is_first) transfer.before = before->second;
     before->second = index;
-    for (End* end : {&transfer.source, &transfer.destination}) {
-      end->memory.assign(plan.terms.bytes + 2 * kGuard, kGuardByte);
-    }
+    transfer.source.memory.assign(plan.terms.bytes + 2 * kGuard, kGuardByte);
+    transfer.destination.memory.assign(plan.terms.bytes + plan.spare + 2 * kGuard, kGuardByte);
     for (std::uint64_t i = 0; i < plan.terms.bytes; ++i) {
       transfer.source.memory[kGuard + i] = byte_of(plan.seed, i);
     }
@@ -105,6 +104,10 @@ void TransferJob::post_one(std::uint16_t rank) {
         id % 2 == 0 ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
     spec.pair = transfer.plan.pair;
     spec.terms = transfer.plan.terms;
+    if (transfer.plan.up_to && id % 2 == 1) {
+      spec.up_to = true;
+      spec.terms.bytes += transfer.plan.spare;
+    }
     if (odd_ != nullptr && *odd_->end == id) spec.terms = odd_->terms;
     spec.from = spec.to = end.memory.data() + kGuard;
     if (!world_.post(group_, rank, spec)) return;
@@ -119,7 +122,7 @@ void TransferJob::post_one(std::uint16_t rank) {
 std::string TransferJob::wrong(const Transfer& transfer) const {
   const std::vector<std::byte>& memory = transfer.destination.memory;
   for (std::size_t i = 0; i < memory.size(); ++i) {
-    const bool inside = i >= kGuard && i < memory.size() - kGuard;
+    const bool inside = i >= kGuard && i < memory.size() - transfer.plan.spare - kGuard;
     const std::byte right = inside ? byte_of(transfer.plan.seed, i - kGuard) : kGuardByte;
     if (memory[i] == right) continue;
     return fmt::format("byte {} of {} is {:#x}, expected {:#x}",
@@ -128,6 +131,15 @@ std::string TransferJob::wrong(const Transfer& transfer) const {
                        static_cast<unsigned>(right));
   }
   return {};
+}
+
+void TransferJob::on_sized(std::uint64_t id, std::uint64_t bytes) {
+  Transfer& transfer = transfers_[id / 2];
+  if (!transfer.plan.up_to || id % 2 == 0 || transfer.destination.state != State::kPosted ||
+      transfer.told != UINT64_MAX) {
+    fail(fmt::format("the size of transfer {} is told, and nobody asked", id / 2));
+  }
+  transfer.told = bytes;
 }
 
 void TransferJob::on_done(std::uint16_t rank, std::uint64_t id) {
@@ -146,6 +158,10 @@ void TransferJob::on_done(std::uint16_t rank, std::uint64_t id) {
     fail(name() + " ended before both ends had posted it");
   }
   end.state = State::kDone;
+  if (id % 2 == 1 && transfer.plan.up_to && transfer.told != transfer.plan.terms.bytes) {
+    fail(fmt::format("{}: {} bytes are told, and {} were sent", name(), transfer.told,
+                     transfer.plan.terms.bytes));
+  }
   if (!transfer.destination.retired) {
     if (const std::string what = wrong(transfer); !what.empty()) fail(name() + ": " + what);
   }

@@ -25,6 +25,8 @@ class TransferJob {
   void call_oddly(const OddCalls& odd) { odd_ = odd.end.has_value() ? &odd : nullptr; }
   void attach(GroupId group) { group_ = group; }
   void on_formed(std::uint16_t rank);
+  /// Of a receive with more room than is sent: how much comes.
+  void on_sized(std::uint64_t id, std::uint64_t bytes);
   void on_done(std::uint16_t rank, std::uint64_t id);
   /// The rank's ends that are under way end with an error, and nothing more is posted.
   void on_lost(std::uint16_t rank);
@@ -54,6 +56,7 @@ class TransferJob {
     End destination;
     std::size_t before = SIZE_MAX;  ///< of the same pair
     TimeNs both_since = 0;
+    std::uint64_t told = UINT64_MAX;  ///< how many bytes come, by the destination's first lane
   };
   struct Client {
     std::vector<std::uint64_t> order;  ///< ids of its ends

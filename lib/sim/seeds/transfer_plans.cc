@@ -32,9 +32,24 @@ class Draw {
     if (random_.chance(0.7)) {
       for (std::uint32_t& ahead : s_.transfers.ahead) ahead = random_.pick({2u, 3u, 8u, all});
     }
+    draw_rooms();
   }
 
  private:
+  /// Drawn apart from all else, so that a seed without it stays as it was.
+  void draw_rooms() {
+    Random random(s_.seed * 0x9e3779b97f4a7c15u + 23);
+    if (!random.chance(0.4)) return;
+    const double chance = random.pick({0.2, 0.7, 1.0});
+    const std::uint64_t payload = s_.group.shard.payload_bytes;
+    for (PlannedTransfer& transfer : s_.transfers.transfers) {
+      if (transfer.terms.call != wire::TransferCall::kSendRecv || !random.chance(chance)) continue;
+      transfer.up_to = true;
+      const std::uint64_t most =
+          random.pick<std::uint64_t>({1, payload, payload, 4 * payload, 100 * payload});
+      transfer.spare = random.chance(0.3) ? 0 : random.below(most) + 1;
+    }
+  }
   [[nodiscard]] std::uint64_t draw_bytes() {
     const std::uint64_t payload = s_.group.shard.payload_bytes;
     const std::uint64_t most = random_.pick<std::uint64_t>(

@@ -202,22 +202,6 @@ bool World::post(GroupId group, std::uint16_t rank, const collective::OpSpec& sp
   return true;
 }
 
-bool World::post(GroupId group, std::uint16_t rank, const collective::TransferSpec& spec) {
-  Rank& r = groups_[group].ranks[rank];
-  if (r.failed || r.shards.empty()) return false;
-  Host& host = hosts_[r.host];
-  if (r.transfers.empty() && r.waiting.empty()) host.posting.emplace_back(group, rank);
-  r.transfers.push_back(spec);
-  trace_.mix(now_, 27, group, rank, spec.id);
-  trace_.line(now_, "host {:<3} group {} rank {} posts transfer {}: {} of {} bytes, {} to {}",
-              r.host, group, rank, spec.id / 2,
-              spec.end == collective::TransferEnd::kSource ? "send" : "recv", spec.terms.bytes,
-              spec.pair.source, spec.pair.destination);
-  if (!host.paused) retry_posts(group, rank);
-  wake(host, now_);
-  return true;
-}
-
 void World::leave(GroupId group, std::uint16_t rank) {
   Rank& r = groups_[group].ranks[rank];
   trace_.mix(now_, 22, group, rank);
@@ -252,6 +236,7 @@ void World::drop_rank(Rank& rank) {
   rank.shards.clear();
   rank.waiting.clear();
   rank.transfers.clear();
+  rank.unsized.clear();
 }
 
 void World::remove_group(GroupId group) {

@@ -116,6 +116,9 @@ class Observer {
   virtual void on_formed(GroupId, std::uint16_t /*rank*/) {}
   /// Every lane is through with the op.
   virtual void on_done(GroupId, std::uint16_t /*rank*/, std::uint64_t /*op_seq*/) {}
+  /// A receive of at most so many bytes gets so many. It comes before its end.
+  virtual void on_transfer_sized(GroupId, std::uint16_t /*rank*/, std::uint64_t /*id*/,
+                                 std::uint64_t /*bytes*/) {}
   virtual void on_transfer_done(GroupId, std::uint16_t /*rank*/, std::uint64_t /*id*/) {}
   /// The first lane aborted: what is posted from now on is refused.
   virtual void on_failed(GroupId, std::uint16_t /*rank*/, const AbortReason&) {}
@@ -123,15 +126,24 @@ class Observer {
   virtual void on_quiet(GroupId, std::uint16_t /*rank*/) {}
 };
 
+/// An end of a transfer on its way to the lanes.
+struct WaitingTransfer {
+  collective::TransferSpec spec;
+  bool to_first = true;
+  bool to_others = true;
+};
+
 /// One rank of one group, as its daemon sees it.
 struct Rank {
   HostId host = 0;
   std::vector<std::unique_ptr<collective::Shard>>
-      shards;                                            ///< [lanes]; empty once its host has died
-  std::vector<SlowBackend*> slow;                        ///< [lanes] or empty; owned by the shards
-  std::vector<std::uint64_t> lane_posted;                ///< [lanes] op_seq
-  std::deque<collective::OpSpec> waiting;                ///< not taken by every lane yet
-  std::deque<collective::TransferSpec> transfers;        ///< not taken by the lanes yet
+      shards;                              ///< [lanes]; empty once its host has died
+  std::vector<SlowBackend*> slow;          ///< [lanes] or empty; owned by the shards
+  std::vector<std::uint64_t> lane_posted;  ///< [lanes] op_seq
+  std::deque<collective::OpSpec> waiting;  ///< not taken by every lane yet
+  std::deque<WaitingTransfer> transfers;   ///< not taken by the lanes yet
+  std::map<std::uint64_t, collective::TransferSpec>
+      unsized;  ///< by id: receives that other lanes wait for until the first knows their size
   std::vector<std::uint64_t> lane_transfers;             ///< [lanes] how many it has taken
   std::uint64_t transfers_taken = 0;                     ///< by every lane
   std::map<std::uint64_t, std::uint8_t> transfers_done;  ///< by id: lanes that are through with it
@@ -351,6 +363,8 @@ class World {
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
   void post_transfers(Rank& rank);
+  void line_up(GroupId group, std::uint16_t rank, const WaitingTransfer& transfer);
+  void on_sized(const Place& place, const collective::Event& event);
   void schedule_next(Host& host, TimeNs local_now, bool worked);
   [[nodiscard]] HostId host_id(const Host& host) const {
     return static_cast<HostId>(&host - hosts_.data());

@@ -261,6 +261,9 @@ void World::handle_event(const Place& place, const collective::Event& event) {
       }
       break;
     }
+    case collective::EventType::kTransferSized:
+      on_sized(place, event);
+      break;
     case collective::EventType::kTransferDone:
       trace_.line(now_, "host {:<3} group {} rank {} lane {} is through with transfer {}",
                   rank.host, place.group, place.rank, place.lane, event.op_seq / 2);
@@ -279,6 +282,7 @@ void World::handle_event(const Place& place, const collective::Event& event) {
         rank.failed_at = now_;
         rank.waiting.clear();
         rank.transfers.clear();
+        rank.unsized.clear();
         observer_.on_failed(place.group, place.rank, reason);
         if (lanes > 1) {
           at(now_ + groups_[place.group].options.fan_out_ns, [this, place, reason] {
@@ -318,26 +322,6 @@ bool World::retry_posts(GroupId group, std::uint16_t rank_index) {
   const std::uint64_t posted = *std::min_element(rank.lane_posted.begin(), rank.lane_posted.end());
   while (!rank.waiting.empty() && rank.waiting.front().op_seq <= posted) rank.waiting.pop_front();
   return rank.waiting.empty() && rank.transfers.empty();
-}
-
-void World::post_transfers(Rank& rank) {
-  if (rank.transfers.empty()) return;
-  rank.lane_transfers.resize(rank.shards.size());
-  std::uint64_t taken = UINT64_MAX;
-  for (std::size_t lane = 0; lane < rank.shards.size(); ++lane) {
-    collective::Shard& shard = *rank.shards[lane];
-    std::uint64_t& own = rank.lane_transfers[lane];
-    while (!stands_still(&shard) && own - rank.transfers_taken < rank.transfers.size()) {
-      const collective::PostResult posted =
-          shard.post(rank.transfers[own - rank.transfers_taken], local(hosts_[rank.host], now_));
-      // A lane may have aborted a moment ago.
-      require(posted == collective::PostResult::kOk || shard.reason().is_set(),
-              "a simulated transfer is posted when the one before is done");
-      ++own;
-    }
-    taken = std::min(taken, own);
-  }
-  for (; rank.transfers_taken < taken; ++rank.transfers_taken) rank.transfers.pop_front();
 }
 
 void World::schedule_next(Host& host, TimeNs local_now, bool worked) {

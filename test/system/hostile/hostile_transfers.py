@@ -34,7 +34,10 @@ def wrong_transfers(client, try_command, handle, memory, size, view):
                     output_offset=size // 2, kind=kind, redop=1)
         try_command(f"{name} with an event", "", handle, 1, input_memory=memory,
                     output_offset=size // 2, kind=kind, event=7)
-        for flags in (2, 3, 255) + ((1,) if kind in (SEND, RECV) else ()):
+        wrong_flags = (3, 4, 255)
+        wrong_flags += (1,) if kind in (SEND, RECV) else ()
+        wrong_flags += (2,) if kind != RECV else ()
+        for flags in wrong_flags:
             try_command(f"{name} with flags {flags}", "flags", handle, 1, input_memory=memory,
                         output_offset=size // 2, kind=kind, flags=flags)
         for count in (size // 4 + 1, 2**61 + 1, 2**62, 2**63, TOP):

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """transfers.py [options] SOCKET...: what moves between pairs of processes, byte for byte: sends and
-receives in both orders, all-to-all, gather and scatter with equal and given counts, of every root,
-in memory that is shared and that is not. Processes are at the daemons that --places names."""
+receives in both orders, receives up to a size, all-to-all, gather and scatter with equal and given
+counts, of every root, in memory that is shared and that is not. Processes are at the daemons that
+--places names."""
 
 import argparse
 import re
@@ -101,6 +102,41 @@ def send_and_receive(stand, part, generator):
     for i, (out, value) in enumerate(zip(outs, values)):
         same(out, value, f"number {i} of {value.size} bytes in a row")
     return count + len(values)
+
+
+def receives_up_to(stand, part, generator):
+    """Receives with more room than is sent, or as much: the size is told, and what is behind it
+    stays. Plain ones before and behind them, in one order."""
+    count = 0
+    pairs = [(p, q) for p in range(stand.count) for q in range(stand.count)]
+    payload = stand.payload
+    for send_first in (True, False):
+        for size, room in ((0, 0), (0, 1), (1, 1), (1, 5 * payload), (payload, payload + 1),
+                           (2 * payload + 3, 40 * payload), (200_003, 200_003), (0, 300_000),
+                           (300_000, 1_000_000)):
+            stand.start()
+            sends, receives, checks = [], [], []
+            for p, q in pairs:
+                for up_to in (False, True):
+                    value = stand.array(p, size)
+                    value[:] = generator.integers(0, 256, size, "uint8")
+                    out = stand.array(q, room if up_to else size)
+                    sends.append(lambda p=p, q=q, v=value: part.group[p].send(v, q))
+                    receives.append(
+                        lambda p=p, q=q, o=out, u=up_to: part.group[q].recv(o, p, up_to=u))
+                    checks.append((out, value.copy(), f"{size} bytes, room for {out.size}, of "
+                                                      f"process {p} to {q}"))
+            works = [post() for post in (sends + receives if send_first else receives + sends)]
+            wait(works)
+            got = works[len(sends):] if send_first else works[:len(sends)]
+            for work, (out, value, what) in zip(got, checks):
+                if work.nbytes != size:
+                    raise SystemExit(f"{what}: {work.nbytes} bytes are told")
+                same(out[:size], value, what)
+                if (out[size:] != 0xA5).any():
+                    raise SystemExit(f"{what}: what is behind it was changed")
+            count += len(checks)
+    return count
 
 
 def waiting_receives(stand, part, generator):
@@ -273,6 +309,13 @@ def mismatches(stand):
     cases = [
         ("sizes", lambda g: [g[0].send(value, last), g[last].recv(value[:4].copy(), 0)],
          pair.format(0, last, "8 bytes", "4 bytes")),
+        ("more than there is room for",
+         lambda g: [g[0].send(value, last), g[last].recv(value[:4].copy(), 0, up_to=True)],
+         pair.format(0, last, "8 bytes", "up to 4 bytes")),
+        ("tags of a receive with room",
+         lambda g: [g[0].send(value[:4], last, tag=5),
+                    g[last].recv(value.copy(), 0, tag=6, up_to=True)],
+         r"4 bytes with tag 5 .*up to 8 bytes with tag 6"),
         ("tags", lambda g: [g[0].send(value, last, tag=5), g[last].recv(value.copy(), 0, tag=6)],
          r"with tag 5 .*with tag 6"),
         ("calls", lambda g: [g[0].send(value, last),
@@ -318,6 +361,7 @@ def main():
         return 0
     generator = np.random.default_rng(arguments.seed)
     sends = send_and_receive(stand, part, generator)
+    sends += receives_up_to(stand, part, generator)
     moves = sum(all_to_all(stand, part, generator, kind) for kind in ("uint8", "float32"))
     moves += sum(gather_and_scatter(stand, part, generator, kind) for kind in ("int8", "float64"))
     if not arguments.copied:

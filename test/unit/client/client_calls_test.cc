@@ -278,6 +278,96 @@ TEST_CASE("calls whose wire formats differ end by a mismatch that names both") {
   }
 }
 
+TEST_CASE("a receive up to a size tells what came, and leaves what is behind it as it was") {
+  Pair pair;
+  gw_client* const client = pair.clients[1];
+  gw_memory* memory = nullptr;
+  REQUIRE(gw_memory_alloc(client, 1, &memory) == GW_OK);
+  const auto shared = static_cast<std::int32_t*>(gw_memory_address(memory));
+  for (std::int32_t i = 0; i < 64; ++i) pair.inputs[0][static_cast<std::size_t>(i)] = 100 + i;
+  for (const bool copied : {true, false}) {
+    std::int32_t* const output = copied ? pair.outputs[1].data() : shared;
+    for (const std::uint64_t sent : {std::uint64_t{0}, std::uint64_t{3}, kElements}) {
+      INFO(sent << " elements, copied: " << copied);
+      std::fill_n(output, kElements, -1);
+      const std::uint64_t copied_before = counters_of(client).copied_bytes;
+      gw_call recv = pair.call(Collective::kRecv, 1);
+      recv.output = output;
+      recv.up_to = 1;
+      gw_call send = pair.call(Collective::kSend, 0);
+      send.count = sent;
+      gw_work* works[kPairSize] = {};
+      REQUIRE(gw_post(pair.groups[1], &recv, &works[1]) == GW_OK);
+      CHECK(gw_work_bytes(works[1]) == 0);
+      REQUIRE(gw_post(pair.groups[0], &send, &works[0]) == GW_OK);
+      for (gw_work* work : works) {
+        CHECK(gw_wait(work, kLong) == GW_OK);
+        CHECK(gw_work_bytes(work) == 4 * sent);
+        gw_work_free(work);
+      }
+      for (std::uint64_t i = 0; i < kElements; ++i) {
+        CHECK(output[i] == (i < sent ? static_cast<std::int32_t>(100 + i) : -1));
+      }
+      CHECK(counters_of(client).copied_bytes - copied_before == (copied ? 4 * sent : 0));
+    }
+  }
+  gw_memory_free(memory);
+  CHECK(gw_work_bytes(nullptr) == 0);
+}
+
+TEST_CASE("bytes are told of sends and receives alone, and of those that ended well") {
+  Pair pair;
+  run_everywhere(kPairSize, [&](std::uint32_t p, gw_work** work) {
+    const gw_call call = pair.call(Collective::kAllReduce, p);
+    const gw_status status = gw_post(pair.groups[p], &call, work);
+    if (status == GW_OK && gw_wait(*work, kLong) == GW_OK) CHECK(gw_work_bytes(*work) == 0);
+    return status;
+  });
+  const auto both = [&](std::uint64_t sent, std::uint32_t up_to, gw_status outcome) {
+    gw_call recv = pair.call(Collective::kRecv, 1);
+    recv.up_to = up_to;
+    gw_call send = pair.call(Collective::kSend, 0);
+    send.count = sent;
+    gw_work* works[kPairSize] = {};
+    REQUIRE(gw_post(pair.groups[0], &send, &works[0]) == GW_OK);
+    REQUIRE(gw_post(pair.groups[1], &recv, &works[1]) == GW_OK);
+    CHECK(gw_wait(works[1], kLong) == outcome);
+    CHECK(gw_work_bytes(works[1]) == (outcome == GW_OK ? 4 * sent : 0));
+    for (gw_work* work : works) gw_work_free(work);
+  };
+  both(kElements, 0, GW_OK);
+  both(kElements + 1, 1, GW_MISMATCH);
+  pair.fixture.daemon().bytes_lie = 21;
+  both(0, 1, GW_INTERNAL);
+  CHECK_THAT(gw_last_error(), Catch::Contains("21 bytes came to a receive with room for 20"));
+  both(kElements, 0, GW_OK);  // whose size is known here
+}
+
+TEST_CASE("up_to is 0 or 1, of a recv, and of callers that know it") {
+  Pair pair;
+  for (const Collective collective : kCollectives) {
+    if (collective == Collective::kRecv) continue;
+    gw_call call = pair.call(collective, 0);
+    call.up_to = 1;
+    pair.refused(0, call, "up_to of " + std::string(name_of(collective)) + " is 1");
+  }
+  gw_call recv = pair.call(Collective::kRecv, 1);
+  recv.up_to = 2;
+  pair.refused(1, recv, "up_to is 2");
+  recv.up_to = 1;
+  recv.reserved_up_to = 1;
+  pair.refused(1, recv, "reserved_up_to is 1");
+  // As compiled before the field was there; what follows the struct is not its own.
+  recv.struct_bytes = offsetof(gw_call, up_to);
+  gw_call send = pair.call(Collective::kSend, 0);
+  --send.count;
+  gw_work* works[kPairSize] = {};
+  REQUIRE(gw_post(pair.groups[0], &send, &works[0]) == GW_OK);
+  REQUIRE(gw_post(pair.groups[1], &recv, &works[1]) == GW_OK);
+  CHECK(gw_wait(works[1], kLong) == GW_MISMATCH);
+  for (gw_work* work : works) gw_work_free(work);
+}
+
 TEST_CASE("a field that a call does not take is refused by its name") {
   Pair pair;
   const auto refused = [&](Collective collective, auto change, const std::string& text) {

@@ -219,13 +219,15 @@ void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& comm
 }
 
 void FakeDaemon::complete(const Place& place, const ipc::CommandEntry& command,
-                          std::uint64_t op_seq, ErrorCode code, const std::string& text) {
+                          std::uint64_t op_seq, ErrorCode code, const std::string& text,
+                          std::uint64_t bytes) {
   const auto client = clients_.find(place);
   if (client == clients_.end()) return;
   ipc::CompletionEntry entry;
   entry.request_id = command.request_id;
   entry.op_seq = op_seq;
   entry.status = static_cast<std::uint32_t>(code);
+  entry.bytes = bytes;
   ipc::copy_text(entry.text, text);
   push(client->second, entry);
 }

@@ -62,6 +62,7 @@ class FakeDaemon {
   std::atomic<std::uint64_t> memory_limit{1u << 30};  ///< bytes of one client
   std::atomic<bool> no_formats{false};        ///< the status says that groups have no wire formats
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
+  std::atomic<std::uint64_t> bytes_lie{0};    ///< that are told of receives more than came
   std::atomic<bool> cut_off{false};           ///< hangs every client up, and says why
   /// Memory is on the CUDA device 0, and what is wrong with what is said of it.
   std::atomic<bool> on_gpu{false};
@@ -114,7 +115,7 @@ class FakeDaemon {
   void run_op(Group& group, const std::vector<ipc::CommandEntry>& commands,
               const std::vector<double>& factors);
   void complete(const Place& place, const ipc::CommandEntry& command, std::uint64_t op_seq,
-                ErrorCode code, const std::string& text);
+                ErrorCode code, const std::string& text, std::uint64_t bytes = 0);
   void push(Client& client, const ipc::CompletionEntry& entry);
   void abort(Group& group, const std::string& text);
   void wait_for_doorbell();

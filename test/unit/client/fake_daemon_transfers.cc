@@ -22,12 +22,23 @@ bool FakeDaemon::run_transfers(Group& group) {
       const auto sent = first(sender, Collective::kSend, to);
       const auto received = first(receiver, Collective::kRecv, from);
       if (sent == sender.transfers.end() || received == receiver.transfers.end()) continue;
-      const auto& source = clients_.at(sender.place).memories.at(sent->input_memory);
-      const auto& target = clients_.at(receiver.place).memories.at(received->output_memory);
-      std::memcpy(target.data() + received->output_offset, source.data() + sent->input_offset,
-                  sent->count * element_bytes(static_cast<DataType>(sent->datatype)));
-      complete(sender.place, *sent, 0, ErrorCode::kOk, "");
-      complete(receiver.place, *received, 0, ErrorCode::kOk, "");
+      const auto bytes_of = [](const ipc::CommandEntry& command) {
+        return command.count * element_bytes(static_cast<DataType>(command.datatype));
+      };
+      const std::uint64_t bytes = bytes_of(*sent);
+      const std::uint64_t room = bytes_of(*received);
+      const bool up_to = received->flags == ipc::CommandEntry::kUpTo;
+      const bool fits = up_to ? bytes <= room : bytes == room;
+      if (fits && bytes != 0) {
+        const auto& source = clients_.at(sender.place).memories.at(sent->input_memory);
+        const auto& target = clients_.at(receiver.place).memories.at(received->output_memory);
+        std::memcpy(target.data() + received->output_offset, source.data() + sent->input_offset,
+                    bytes);
+      }
+      const ErrorCode code = fits ? ErrorCode::kOk : ErrorCode::kMismatch;
+      const char* const text = fits ? "" : "the sizes differ";
+      complete(sender.place, *sent, 0, code, text, bytes);
+      complete(receiver.place, *received, 0, code, text, bytes + bytes_lie);
       sender.transfers.erase(sent);
       receiver.transfers.erase(received);
       return true;

@@ -34,6 +34,25 @@ const Hostile kHostile[] = {
     {"root of an all-reduce", [](auto& c) { c.root = 1; }, ErrorCode::kInvalidArgument,
      "root 1: all-reduce has no root"},
     {"flags", [](auto& c) { c.flags = 3; }, ErrorCode::kInvalidArgument, "flags 3 of all-reduce"},
+    {"a send up to a size",
+     [](auto& c) {
+       c.collective = Collective::kSend;
+       c.flags = ipc::CommandEntry::kUpTo;
+     },
+     ErrorCode::kInvalidArgument, "flags 2 of send"},
+    {"a receive up to a size with splits",
+     [](auto& c) {
+       c.collective = Collective::kRecv;
+       c.flags = ipc::CommandEntry::kUpTo | ipc::CommandEntry::kHasSplits;
+     },
+     ErrorCode::kInvalidArgument, "flags 3 of recv"},
+    {"a receive up to more than its memory has",
+     [](auto& c) {
+       c.collective = Collective::kRecv;
+       c.flags = ipc::CommandEntry::kUpTo;
+       c.count = CommandFixture::kBytes / 4 + 1;
+     },
+     ErrorCode::kInvalidArgument, "output of 1048580 bytes at offset 0 leaves memory 2"},
     {"splits of an all-reduce", [](auto& c) { c.flags = 1; }, ErrorCode::kInvalidArgument,
      "flags 1 of all-reduce"},
     {"format of no name", [](auto& c) { c.flags = 0x30; }, ErrorCode::kUnsupported,

@@ -95,6 +95,44 @@ TEST_CASE("a pair has one transfer under way; others are not held back by one th
   CHECK(given[0]->terms.bytes == 8);
 }
 
+TEST_CASE("a receive up to a size goes to the first lane until that knows the size") {
+  Fixture f;
+  TransferCommand recv = f.command(Collective::kRecv, 100, 4);
+  recv.up_to = true;
+  f.calls.add(0, 7, recv);
+  f.calls.add(0, 8, f.command(Collective::kRecv, 3, 4));
+  const auto first = f.take(0);
+  REQUIRE(first.size() == 1);
+  CHECK(first[0]->up_to);
+  CHECK(first[0]->terms.bytes == 400);
+  CHECK(f.take(1).empty());
+  CHECK_FALSE(f.calls.has_news());
+  f.calls.lane_sized(first[0]->id, 44);
+  CHECK(f.calls.has_news());
+  CHECK(f.take(0).empty());
+  const auto second = f.take(1);
+  REQUIRE(second.size() == 1);
+  CHECK_FALSE(second[0]->up_to);
+  CHECK(second[0]->terms.bytes == 44);
+  CHECK(second[0]->to == f.output.data());
+  f.calls.lane_done(first[0]->id, 0);
+  CHECK(f.over().empty());
+  f.calls.lane_done(first[0]->id, 1);
+  TransferCalls::Over over;
+  REQUIRE(f.calls.pop_over(over));
+  CHECK(over.record == 7);
+  CHECK(over.bytes == 44);
+  // The pair's next is given to every lane at once, and is one of a size again.
+  REQUIRE(f.take(0).size() == 1);
+  const auto next = f.take(1);
+  REQUIRE(next.size() == 1);
+  CHECK_FALSE(next[0]->up_to);
+  f.done(next[0]->id);
+  REQUIRE(f.calls.pop_over(over));
+  CHECK(over.record == 8);
+  CHECK(over.bytes == 12);
+}
+
 TEST_CASE("an all-to-all has a transfer each way for every process, in the order of the calls") {
   Fixture f;
   f.calls.add(0, 0, f.command(Collective::kRecv, 9, 4));

@@ -8,95 +8,10 @@
 #include "sim/seeds/scenario.h"
 #include "sim/seeds/transfer_job.h"
 #include "sim/world/world.h"
+#include "transfer_stand.h"
 
 using namespace gradwire;
 using namespace gradwire::sim;
-
-namespace {
-
-constexpr TimeNs kSecond = 1'000'000'000;
-
-/// Groups of ranks with transfers, and what became of their ends.
-class Stand final : public Observer {
- public:
-  explicit Stand(std::uint16_t nranks, std::uint16_t members = 1, std::uint8_t lanes = 1,
-                 std::uint32_t pairs_max = 64)
-      : world_(options(nranks), trace_, *this), nranks_(nranks) {
-    GroupOptions group;
-    for (HostId host = 0; host < nranks; ++host) group.hosts.push_back(host);
-    group.members = members;
-    group.lanes = lanes;
-    group.shard.payload_bytes = 256;
-    group.shard.pairs_max = pairs_max;
-    group_ = world_.add_group(group);
-    for (std::uint16_t rank = 0; rank < nranks; ++rank) world_.start(group_, rank);
-    REQUIRE(world_.run_until([this] { return formed_ == nranks_; }, kSecond));
-  }
-  ~Stand() override {
-    world_.remove_group(group_);
-    CHECK(world_.leaked_mbufs() == 0);
-  }
-
-  void on_formed(GroupId, std::uint16_t) override { ++formed_; }
-  void on_transfer_done(GroupId, std::uint16_t, std::uint64_t id) override { done_.push_back(id); }
-  void on_failed(GroupId, std::uint16_t, const AbortReason& reason) override {
-    failed_.push_back(reason);
-  }
-
-  void send(std::uint64_t id, std::uint16_t rank, wire::ProcessPair pair,
-            std::vector<std::byte>& memory, std::uint32_t tag = 0,
-            wire::TransferCall call = wire::TransferCall::kSendRecv) {
-    post(id, rank, collective::TransferEnd::kSource, pair, memory, tag, call);
-  }
-  void recv(std::uint64_t id, std::uint16_t rank, wire::ProcessPair pair,
-            std::vector<std::byte>& memory, std::uint32_t tag = 0,
-            wire::TransferCall call = wire::TransferCall::kSendRecv) {
-    post(id, rank, collective::TransferEnd::kDestination, pair, memory, tag, call);
-  }
-  bool has(std::uint64_t id) const { return std::count(done_.begin(), done_.end(), id) == 1; }
-  bool run_until_done(std::size_t ends, TimeNs limit = kSecond) {
-    return world_.run_until([&] { return done_.size() >= ends; }, limit);
-  }
-
-  World& world() { return world_; }
-  GroupId group() const { return group_; }
-  const std::vector<AbortReason>& failed() const { return failed_; }
-
- private:
-  static WorldOptions options(std::uint16_t hosts) {
-    WorldOptions options;
-    options.hosts = hosts;
-    return options;
-  }
-  void post(std::uint64_t id, std::uint16_t rank, collective::TransferEnd end,
-            wire::ProcessPair pair, std::vector<std::byte>& memory, std::uint32_t tag,
-            wire::TransferCall call) {
-    collective::TransferSpec spec;
-    spec.id = id;
-    spec.end = end;
-    spec.pair = pair;
-    spec.terms = {memory.size(), tag, call};
-    spec.from = spec.to = memory.data();
-    CHECK(world_.post(group_, rank, spec));
-  }
-
-  Trace trace_;
-  World world_;
-  std::uint16_t nranks_;
-  GroupId group_ = 0;
-  int formed_ = 0;
-  std::vector<std::uint64_t> done_;
-  std::vector<AbortReason> failed_;
-};
-
-std::vector<std::byte> bytes(std::size_t count, int seed) {
-  std::vector<std::byte> result(count);
-  for (std::size_t i = 0; i < count; ++i)
-    result[i] = static_cast<std::byte>(i * 7 + i / 256 + static_cast<std::size_t>(seed));
-  return result;
-}
-
-}  // namespace
 
 TEST_CASE("bytes go from any process to any other, of every size, whoever posts first") {
   for (const std::size_t count :
