@@ -3,7 +3,6 @@
 // their queue regions, while groups form, abort and are left and memory is freed. An op that is
 // handed to the lanes must lie in its members' memory, and that memory must stay until the lanes
 // are done with it; the command lane must answer every request exactly once.
-//
 // The input is a list of actions, a byte each and then their fields.
 #include <rte_ring_elem.h>
 

@@ -83,8 +83,7 @@ class TileOwner {
   [[nodiscard]] bool load_own_part(const TileOp& op, const TileCut::Tile& tile,
                                    std::byte* row) noexcept;
   [[nodiscard]] bool is_own_in_memory(const TileOp& op) const noexcept {
-    return config_.member_count == 1 && op.spec.redop != RedOp::kPremulSum &&
-           !config_.folds_only();
+    return config_.member_count == 1 && op.spec.redop != RedOp::kPremulSum && !config_.folds_only();
   }
 
   const ShardConfig& config_;

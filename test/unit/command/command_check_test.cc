@@ -39,13 +39,13 @@ const Hostile kHostile[] = {
        c.collective = Collective::kSend;
        c.flags = ipc::CommandEntry::kUpTo;
      },
-     ErrorCode::kInvalidArgument, "flags 2 of send"},
+     ErrorCode::kInvalidArgument, "flags 4 of send"},
     {"a receive up to a size with splits",
      [](auto& c) {
        c.collective = Collective::kRecv;
        c.flags = ipc::CommandEntry::kUpTo | ipc::CommandEntry::kHasSplits;
      },
-     ErrorCode::kInvalidArgument, "flags 3 of recv"},
+     ErrorCode::kInvalidArgument, "flags 5 of recv"},
     {"a receive up to more than its memory has",
      [](auto& c) {
        c.collective = Collective::kRecv;
