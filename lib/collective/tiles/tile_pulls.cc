@@ -8,6 +8,20 @@
 
 namespace gradwire::collective {
 
+std::uint32_t TilePulls::parts_most(const ShardConfig& config) noexcept {
+  if (config.tile_shares == nullptr || config.folds_only()) return UINT32_MAX;
+  constexpr std::uint64_t kSteps = 1u << 16;
+  constexpr std::uint64_t kLeast = 2;
+  const TileShares& shares = *config.tile_shares;
+  // Shares are below 2^43: 1,024 of 2^32.
+  const std::uint64_t own = shares.share_of(config.rank) * kSteps / shares.all();
+  const std::uint64_t parts = own * (config.nranks - 1u);
+  const std::uint64_t results = kSteps - own;
+  const std::uint64_t most =
+      config.window_packets * parts / std::max<std::uint64_t>(parts + results, 1);
+  return static_cast<std::uint32_t>(std::max(most, kLeast));
+}
+
 bool TilePulls::is_worth(const TileIn& in, std::uint32_t open) const noexcept {
   if (open == 0) return false;
   const std::uint32_t least = std::min({kPullChunks, from_each_, in.ready - in.next});
@@ -39,6 +53,9 @@ TilePulls::Outcome TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
     if (room == 0) return Outcome::kWaits;
     const std::uint32_t item = line.front();
     const TileOp& op = ops_.in_place(item >> 16);
+    const std::uint32_t part_room_now = way == TileWay::kParts ? part_room(op) : UINT32_MAX;
+    // It stays the first: parts that come make room.
+    if (part_room_now == 0) return Outcome::kNothing;
     const auto rank = static_cast<std::uint16_t>(item & 0xffff);
     TileIn& in = ops_.in(op, rank, way);
     const std::uint32_t open = in.open(from_each_);
@@ -46,7 +63,8 @@ TilePulls::Outcome TilePulls::pull_from(TileWay way, TimeNs now) noexcept {
     if (room < worth && window_.has(puller_of(way))) return Outcome::kWaits;
     line.pop();
     in.in_line = false;
-    const auto chunks = static_cast<std::uint32_t>(std::min<std::uint64_t>(open, room));
+    const auto chunks =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({open, room, part_room_now}));
     // If it is not, something is on its way from there, and lines it up again when it comes.
     if (!is_worth(in, chunks)) continue;
     grant(op, rank, way, chunks, now);
@@ -81,6 +99,7 @@ void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::ui
   }
   in.granted = std::max(in.granted, in.next);
   in.on_way += pulled;
+  if (way == TileWay::kParts) parts_on_way_ += pulled;
   if (pulled != 0) window_.pulled(puller_of(way), now, pulled);
 }
 
@@ -116,6 +135,7 @@ bool TilePulls::came(const TileOp& op, std::uint16_t rank, TileWay way, std::uin
     in.asked.remove(bit);
     in.again.remove(bit);
     --in.on_way;
+    if (way == TileWay::kParts) --parts_on_way_;
     window_.came(puller_of(way), now, ecn_ce, delay);
   }
   in.have.add(bit);
@@ -158,6 +178,7 @@ void TilePulls::give_back(TileIn& in) noexcept {
   if (in.on_way != 0 && !planted(PlantedBug::kLateRankKeepsWindow)) {
     // Only parts are pulled from a rank that may not have entered.
     window_.forget(Puller::kParts, in.on_way);
+    parts_on_way_ -= in.on_way;
     in.on_way = 0;
     in.asked.clear();
     in.again.clear();

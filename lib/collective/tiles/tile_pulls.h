@@ -9,6 +9,7 @@
 /// turns: a rank is in a line only if TileIn::open() says that it has something.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +35,9 @@ class TilePulls {
         window_(window),
         counters_(counters),
         from_each_(from_each),
-        lines_{FixedQueue<std::uint32_t>(std::size_t{TileOps::kOpsMax} * config.nranks),
-               FixedQueue<std::uint32_t>(std::size_t{TileOps::kOpsMax} * config.nranks)} {}
+        parts_most_(parts_most(config)),
+        lines_{FixedQueue<std::uint32_t>(std::size_t{TileOps::kOpsMax} * config.all_ranks()),
+               FixedQueue<std::uint32_t>(std::size_t{TileOps::kOpsMax} * config.all_ranks())} {}
 
   /// Something of that rank may be pulled now, if there is enough of it.
   void line_up(const TileOp& op, std::uint16_t rank, TileWay way) noexcept;
@@ -54,10 +56,21 @@ class TilePulls {
   void give_back(TileIn& in) noexcept;
   /// The group ended here.
   void drop_all() noexcept {
+    parts_on_way_ = 0;
     for (auto& line : lines_) line.clear();
   }
 
  private:
+  /// Of an all-reduce whose owners have shares by their ports' rates a rank pulls as much of parts,
+  /// beside results, as falls to it. If all owners pulled alike, those with small shares would be
+  /// through first, and the ports of the others alone would not fill all sources'.
+  [[nodiscard]] static std::uint32_t parts_most(const ShardConfig& config) noexcept;
+  /// Of the op so many parts may be pulled now, beside the window.
+  [[nodiscard]] std::uint32_t part_room(const TileOp& op) const noexcept {
+    if (!op.travels) return UINT32_MAX;
+    return parts_most_ - std::min(parts_most_, parts_on_way_);
+  }
+
   struct Last {
     const TileOp* op = nullptr;
     std::uint16_t rank = 0;
@@ -88,6 +101,8 @@ class TilePulls {
   PullWindow& window_;
   ShardCounters& counters_;
   const std::uint32_t from_each_;
+  const std::uint32_t parts_most_;  ///< on their way, of ops whose results travel
+  std::uint32_t parts_on_way_ = 0;  ///< of all ops
   /// Of each way those that wait: place of an op x 65,536 + a rank.
   std::array<FixedQueue<std::uint32_t>, 2> lines_;
   bool results_next_ = false;
