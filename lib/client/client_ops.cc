@@ -67,7 +67,8 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
       counters_.copied_bytes += work->extent.input;
     }
   }
-  command.ready_event = work->ready.handle;
+  command.ready_event =
+      has_partner(work->call.collective) ? arguments.pair_stream : work->ready.handle;
   command.request_id = work->request_id;
   command.group_handle = group->handle;
   command.collective = work->call.collective;

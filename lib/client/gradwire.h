@@ -52,6 +52,8 @@ extern "C" {
 #define GW_MAX_OUTSTANDING 256u
 /** The same of sends, receives, all-to-alls, gathers and scatters, which do not count as those. */
 #define GW_MAX_TRANSFERS 768u
+/** Orders that sends and receives between two processes can have. */
+#define GW_MAX_STREAMS 64u
 
 typedef struct gw_client gw_client; /**< a connection to the daemon */
 typedef struct gw_memory gw_memory; /**< memory shared with the daemon */
@@ -490,7 +492,8 @@ gw_status gw_barrier(gw_group* group, uint32_t tag, gw_work** work);
 
 /* Transfers: send, recv, all-to-all, gather and scatter move bytes between pairs of processes.
  *
- * Each ordered pair of processes has an order of its own: the n-th call of one that sends to the
+ * Each ordered pair of processes has an order of its own (several, if calls say so: see
+ * gw_call::pair_stream): the n-th call of one that sends to the
  * other meets the n-th call of the other that receives from it, and both must be of the same
  * function, with equal bytes and tag (or fewer bytes than a recv takes, see gw_call::up_to); what
  * differs is GW_ABORTED, and the text names both processes and both calls. Nothing else is ordered:
@@ -543,9 +546,9 @@ gw_status gw_scatter(gw_group* group, const void* input, void* output, uint64_t 
 
 /** An op of any collective, with what the functions above have no parameter for. Fields that the
  * collective does not take are zero, or the call is refused by their name: so are the input of a
- * recv, the output of a send, both of a barrier, `up_to` of all but a recv, `factor` beside another
- * redop, `stream` without on_stream, and `count` beside counts for both sides. Each is described at
- * the collective's own function. */
+ * recv, the output of a send, both of a barrier, `up_to` of all but a recv, `pair_stream` of all
+ * but those and a send, `factor` beside another redop, `stream` without on_stream, and `count`
+ * beside counts for both sides. Each is described at the collective's own function. */
 typedef struct gw_call {
   uint32_t struct_bytes;
   gw_collective collective;
@@ -596,7 +599,14 @@ typedef struct gw_call {
    * and gw_work_bytes() tells how much came; the rest of `output` stays as it is. More than that is
    * a mismatch, as ever. 0: the sizes must be equal. */
   uint32_t up_to;
-  uint32_t reserved_up_to; /**< 0 */
+  /** Of a send and a recv: which of the orders, the streams, that the pair of processes has, below
+   * GW_MAX_STREAMS. Calls of one stream meet calls of the same one at the other process, and wait
+   * for none of another. A message of stream 0, where all other calls are, is spread over the
+   * daemons' lanes; one of another takes a lane. A group in which a daemon has more than 64 pairs
+   * of processes has fewer streams (4,096 for all pairs of a daemon), and one with a daemon of an
+   * older release has stream 0 alone: a call of a stream that is not there is refused, by its
+   * number. */
+  uint32_t pair_stream;
 } gw_call;
 
 /** Posts the op that `call` describes. Does not wait for anyone.

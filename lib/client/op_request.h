@@ -34,8 +34,9 @@ struct PostArguments {
   /// [processes] each, in elements, or nullptr: `call.count` for each.
   const std::uint64_t* input_counts = nullptr;
   const std::uint64_t* output_counts = nullptr;
-  bool up_to = false;  ///< of a receive: whatever is sent of at most so many elements
-  bool more = false;   ///< others follow at once: a lane that sleeps is woken by them
+  bool up_to = false;             ///< of a receive: whatever is sent of at most so many elements
+  std::uint32_t pair_stream = 0;  ///< of a send or a receive
+  bool more = false;              ///< others follow at once: a lane that sleeps is woken by them
   /// Bytes of memory that there are at `input` and `output`, if the caller said so.
   std::optional<BufferSizes> sizes = std::nullopt;
 };

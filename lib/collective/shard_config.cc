@@ -116,6 +116,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (c.pairs_max > kPairsMax)
     return bad(
         fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
+  if (c.streams == 0 || c.streams > kStreamsMax)
+    return bad(fmt::format("{} streams of a pair of processes: 1 to {}", c.streams, kStreamsMax));
   if (c.pairs_max != 0 && c.payload_pool != nullptr)
     return bad("transfers are not for payloads in a GPU's memory");
   if (c.tiles && (c.batch_entries != 1 || !backend->runs_at_once()))

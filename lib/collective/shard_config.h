@@ -45,8 +45,11 @@ inline constexpr std::uint64_t kTwoStepBytesMax = 8u << 20;
 inline constexpr std::uint16_t kTwoStepKibMax = 256;
 /// The most that ShardConfig::gathered_bytes may be.
 inline constexpr std::uint64_t kGatheredBytesMax = 1u << 20;
-/// The most that ShardConfig::pairs_max may be: a pair takes some 250 bytes each way.
+/// The most that ShardConfig::pairs_max may be: a stream takes some 250 bytes each way.
 inline constexpr std::uint32_t kPairsMax = 1u << 17;
+/// Streams that a pair of processes may have, and all pairs of a rank together, one each apart.
+inline constexpr std::uint16_t kStreamsMax = 64;
+inline constexpr std::uint32_t kStreamsOfRankMax = 4096;
 
 struct ShardTimeouts {
   ShardTimeouts() : ShardTimeouts(TimeoutsSection{}) {}
@@ -210,9 +213,10 @@ struct ShardConfig {
   std::shared_ptr<std::byte[]> direct_memory;
   /// [all_ranks()]; nothing of this rank and of its neighbors on the ring.
   std::vector<PeerAddress> peers;
-  /// Ordered pairs of processes between which this rank may transfer in the life of the group, each
-  /// way. 0: it has no transfers, and does not look at `peers` for them.
+  /// Streams of ordered pairs of processes between which this rank may transfer in the life of the
+  /// group, each way. 0: it has no transfers, and does not look at `peers` for them.
   std::uint32_t pairs_max = 0;
+  std::uint16_t streams = 1;  ///< that a pair may have; equal on all ranks
   /// Large ops go by tiles, if the backend works at once; equal on all ranks.
   bool tiles = false;
   /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.

@@ -91,9 +91,9 @@ bool check_fields(const ipc::CommandEntry& command, const ProcessPlace& place,
         "a wire format, and 4 of a recv",
         command.flags & 0x0fu, name);
   }
-  if (is_transfer(command.collective) && command.ready_event != 0) {
+  if (is_transfer(command.collective) && command.event() != 0) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
-                  "event %" PRIu32 ": %s waits for none, it must be 0", command.ready_event, name);
+                  "event %" PRIu32 ": %s waits for none, it must be 0", command.event(), name);
   }
   if (!is_valid(static_cast<DataType>(command.datatype))) {
     return refuse(refusal, ErrorCode::kInvalidArgument, "datatype %u is not in 0 ... %d",
@@ -231,6 +231,12 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
   if (is_transfer(command.collective) && limits.why_no_transfers != nullptr) {
     return refuse(refusal, ErrorCode::kUnsupported, "no %s in this group: %s",
                   name_of(command.collective).data(), limits.why_no_transfers);
+  }
+  if (command.stream() >= limits.streams) {
+    return refuse(refusal, ErrorCode::kInvalidArgument,
+                  "stream %" PRIu32 " of %s: two processes of this group have %u, from 0 on",
+                  command.stream(), name_of(command.collective).data(),
+                  static_cast<unsigned>(limits.streams));
   }
   if (command.wire() != WireFormat::kSame && limits.why_no_formats != nullptr) {
     return refuse(refusal, ErrorCode::kUnsupported, "nothing travels as %s in this group: %s",

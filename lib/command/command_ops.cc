@@ -172,7 +172,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   }
   Memory* input = memories_.find(client.port->client_id, command.input_memory);
   Memory* output = memories_.find(client.port->client_id, command.output_memory);
-  const auto event = client.events.find(command.ready_event);
+  const auto event = client.events.find(command.event());
   CommandRanges ranges;
   SplitsView splits;
   std::array<Memory*, 2> beside{};
@@ -201,10 +201,10 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new op");
   } else if (group->formed != group->all_lanes()) {
     refuse_with(ErrorCode::kBusy, "the group is not formed yet: wait for the reply to join");
-  } else if (command.ready_event != 0 && event == client.events.end()) {
+  } else if (command.event() != 0 && event == client.events.end()) {
     refusal.code = ErrorCode::kNotFound;
     std::snprintf(refusal.text, sizeof refusal.text, "event %" PRIu32 " is not this client's",
-                  command.ready_event);
+                  command.event());
   } else {
     const auto view = [](const Memory* memory) noexcept {
       return memory == nullptr || memory->removal != nullptr
@@ -254,7 +254,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     answers_.refuse(client, index, refusal);
     return true;
   }
-  if (command.ready_event != 0 && command.count != 0) record.ready = event->second;
+  if (command.event() != 0 && command.count != 0) record.ready = event->second;
   if (ranges.input.begin != nullptr) {
     record.input = input;
     ++input->uses;
@@ -271,7 +271,8 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   }
   answers_.begin(client, index);
   if (transfers) {
-    TransferCommand call{command.call(), ranges, splits.table, command.up_to()};
+    TransferCommand call{command.call(), ranges, splits.table, command.up_to(),
+                         static_cast<std::uint16_t>(command.stream())};
     if (splits.table != nullptr) {
       call.call.count = 0;
       call.call.root = has_root(command.collective) ? group->place_of(member).process : 0;

@@ -20,7 +20,7 @@ void CommandLane::begin_transfers(Client& client, Group& group, std::size_t memb
     try {
       group.transfers = std::make_unique<TransferCalls>(
           processes, group.rank, static_cast<std::uint16_t>(group.members.size()),
-          group.limits.lanes);
+          group.limits.lanes, group.limits.streams);
     } catch (const std::bad_alloc&) {
       Refusal refusal;
       refusal.code = ErrorCode::kResourceExhausted;

@@ -2,11 +2,11 @@
 #include "command/transfer_calls.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <utility>
 
 #include "base/require.h"
+#include "collective/transfers/transfer_chunks.h"
 
 namespace gradwire::command {
 namespace {
@@ -27,30 +27,35 @@ wire::TransferCall kind_of(Collective collective) noexcept {
 }  // namespace
 
 TransferCalls::TransferCalls(const GroupProcesses& processes, std::uint16_t rank,
-                             std::uint16_t members, std::uint8_t lanes)
+                             std::uint16_t members, std::uint8_t lanes, std::uint16_t streams)
     : processes_(processes),
       rank_(rank),
       count_(processes.count()),
+      streams_(streams),
       all_lanes_(static_cast<std::uint16_t>((1u << lanes) - 1)),
       members_(members),
       places_(std::uint32_t{members} * kCalls),
       calls_(places_),
-      pairs_(std::size_t{members} * 2 * count_),
+      pairs_(std::size_t{members} * 2 * count_ * streams_),
       orders_(lanes),
       order_places_(std::bit_ceil(pairs_.size())),
       begun_(order_places_ * lanes),
       over_(places_) {}
 
 void TransferCalls::make(std::uint32_t index) noexcept {
-  const auto own = static_cast<std::uint16_t>(process(index / count_ / 2));
-  const auto there = static_cast<std::uint16_t>(index % count_);
-  const bool outgoing = index / count_ % 2 == 0;
+  const auto own = static_cast<std::uint16_t>(process(member_of(index)));
+  const auto there = static_cast<std::uint16_t>(other_of(index));
+  const bool outgoing = goes_out(index);
   Pair& pair = pairs_[index] = Pair{};
   pair.made = true;
   pair.spec.id = index;
   pair.spec.end =
       outgoing ? collective::TransferEnd::kSource : collective::TransferEnd::kDestination;
   pair.spec.pair = outgoing ? wire::ProcessPair{own, there} : wire::ProcessPair{there, own};
+  pair.spec.pair.stream = static_cast<std::uint16_t>(stream_of(index));
+  const std::uint8_t first =
+      collective::TransferChunks::first_lane(pair.spec.pair, static_cast<std::uint8_t>(lanes()));
+  pair.lanes = stream_of(index) == 0 ? all_lanes_ : static_cast<std::uint16_t>(1u << first);
 }
 
 bool TransferCalls::involves(const CollectiveCall& call, std::uint32_t process, bool outgoing,
@@ -88,7 +93,9 @@ void TransferCalls::add(std::uint16_t member, RecordIndex record,
   const CollectiveCall& what = command.call;
   if (has_partner(what.collective)) {
     call.left = 1;
-    const std::uint32_t at = pair_index(member, what.collective == Collective::kSend, what.root);
+    const std::uint32_t at =
+        pair_index(member, what.collective == Collective::kSend, what.root, command.stream);
+    streams_used_ = std::max(streams_used_, command.stream + 1u);
     Pair& own = pair(at);
     call.before = own.last;
     (own.last == kNone ? own.first : calls_[own.last].next) = index;
@@ -132,16 +139,17 @@ std::uint32_t TransferCalls::open_some(std::uint32_t most) noexcept {
 
 std::uint32_t TransferCalls::take_next(std::uint32_t index) noexcept {
   Pair& pair = pairs_[index];
-  const std::uint32_t member = index / count_ / 2;
-  const bool outgoing = index / count_ % 2 == 0;
+  const std::uint32_t member = member_of(index);
+  const bool outgoing = goes_out(index);
   std::uint32_t chosen = pair.first;
   std::uint32_t looks = 0;
-  for (std::uint32_t many = members_[member].first_many; many != kNone; many = calls_[many].next) {
+  std::uint32_t many = stream_of(index) == 0 ? members_[member].first_many : kNone;
+  for (; many != kNone; many = calls_[many].next) {
     ++looks;
     const Call& call = calls_[many];
     if (call.number <= pair.taken) continue;
     if (chosen != kNone && calls_[chosen].number < call.number) break;
-    if (!involves(call.command.call, process(member), outgoing, index % count_)) continue;
+    if (!involves(call.command.call, process(member), outgoing, other_of(index))) continue;
     chosen = many;
     break;
   }
@@ -152,8 +160,8 @@ std::uint32_t TransferCalls::take_next(std::uint32_t index) noexcept {
 void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
   Pair& pair = pairs_[index];
   const Call& call = calls_[chosen];
-  const std::uint32_t member = index / count_ / 2;
-  const bool outgoing = index / count_ % 2 == 0;
+  const std::uint32_t member = member_of(index);
+  const bool outgoing = goes_out(index);
   pair.taken = call.number;
   ++pair.begun;
   pair.call = chosen;
@@ -165,7 +173,7 @@ void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
     if (pair.first != kNone) calls_[pair.first].before = kNone;
   }
   Block block;
-  if (!find_block(call, outgoing, index % count_, block)) {
+  if (!find_block(call, outgoing, other_of(index), block)) {
     wrong_splits_ = member;
     return;
   }
@@ -176,15 +184,16 @@ void TransferCalls::begin(std::uint32_t index, std::uint32_t chosen) noexcept {
   spec.from = outgoing ? block.at : nullptr;
   spec.to = outgoing ? nullptr : const_cast<std::byte*>(block.at);
   spec.up_to = call.command.up_to;
-  const std::size_t lanes = spec.up_to ? 1 : orders_.size();
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    hand_to(static_cast<std::uint8_t>(lane), index);
-  }
+  // The lowest is the stream's first lane.
+  hand_to(spec.up_to ? static_cast<std::uint16_t>(pair.lanes & -pair.lanes) : pair.lanes, index);
 }
 
-void TransferCalls::hand_to(std::uint8_t lane, std::uint32_t index) noexcept {
-  LaneOrder& order = orders_[lane];
-  begun_[lane * order_places_ + (order.begun++ & (order_places_ - 1))] = index;
+void TransferCalls::hand_to(std::uint16_t lanes, std::uint32_t index) noexcept {
+  for (std::uint32_t left = lanes; left != 0; left &= left - 1) {
+    const auto lane = static_cast<std::size_t>(std::countr_zero(left));
+    LaneOrder& order = orders_[lane];
+    begun_[lane * order_places_ + (order.begun++ & (order_places_ - 1))] = index;
+  }
 }
 
 void TransferCalls::lane_sized(std::uint64_t id, std::uint64_t bytes) noexcept {
@@ -192,12 +201,11 @@ void TransferCalls::lane_sized(std::uint64_t id, std::uint64_t bytes) noexcept {
               bytes <= pairs_[id].spec.terms.bytes,
           "a lane tells the size of a receive under way that has room for so much");
   // The first lane has made a copy.
-  collective::TransferSpec& spec = pairs_[id].spec;
-  spec.up_to = false;
-  spec.terms.bytes = bytes;
-  for (std::size_t lane = 1; lane < orders_.size(); ++lane) {
-    hand_to(static_cast<std::uint8_t>(lane), static_cast<std::uint32_t>(id));
-  }
+  Pair& pair = pairs_[id];
+  pair.spec.up_to = false;
+  pair.spec.terms.bytes = bytes;
+  hand_to(static_cast<std::uint16_t>(pair.lanes & (pair.lanes - 1)),
+          static_cast<std::uint32_t>(id));
 }
 
 /// @return false if the splits say something that the call's memory does not hold.
@@ -231,10 +239,10 @@ std::uint32_t TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noex
   require(id < pairs_.size() && pairs_[id].under_way, "a lane ends a transfer that is under way");
   Pair& pair = pairs_[id];
   pair.lanes_done |= static_cast<std::uint16_t>(1u << lane);
-  if (pair.lanes_done != all_lanes_) return 0;
+  if (pair.lanes_done != pair.lanes) return 0;
   pair.under_way = false;
   const std::uint32_t index = std::exchange(pair.call, kNone);
-  const auto member = static_cast<std::uint16_t>(id / count_ / 2);
+  const auto member = static_cast<std::uint16_t>(member_of(static_cast<std::uint32_t>(id)));
   Call& call = calls_[index];
   require(call.left > 0, "a call has so many transfers as it waits for");
   call.moved = pair.spec.terms.bytes;
@@ -244,11 +252,14 @@ std::uint32_t TransferCalls::lane_done(std::uint64_t id, std::uint8_t lane) noex
 
 bool TransferCalls::needs(std::uint16_t member, std::uint16_t gone) const noexcept {
   // What waits stands behind one that is under way.
-  return std::ranges::any_of(std::array{true, false}, [&](bool outgoing) {
-    const Pair& own = pairs_[pair_index(member, outgoing, process(gone))];
-    const Pair& there = pairs_[pair_index(gone, !outgoing, process(member))];
-    return own.under_way && own.begun > there.begun;
-  });
+  for (std::uint32_t stream = 0; stream < streams_used_; ++stream) {
+    for (const bool outgoing : {true, false}) {
+      const Pair& own = pairs_[pair_index(member, outgoing, process(gone), stream)];
+      const Pair& there = pairs_[pair_index(gone, !outgoing, process(member), stream)];
+      if (own.under_way && own.begun > there.begun) return true;
+    }
+  }
+  return false;
 }
 
 /// A call is over.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Sends, receives, all-to-alls, gathers and scatters of one group at this rank: they are made of
-/// transfers, of which each ordered pair of processes has one under way at a time, in the order in
-/// which the process called them. A call waits for nothing but its own pairs, whatever other calls
-/// wait for.
+/// transfers, of which each stream of an ordered pair of processes has one under way at a time, in
+/// the order in which the process called them. A call waits for nothing but its own pairs, whatever
+/// other calls wait for. `Pair` below is one stream of a pair; calls with many pairs take stream 0.
 ///
 /// How a call becomes transfers. A member's calls are a list in the order of the calls; those with
 /// one pair (send, receive) stand in a list of their pair besides. A pair whose transfer has ended
@@ -37,7 +37,8 @@ struct TransferCommand {
   /// Where blocks lie, if splits were given: the client's own memory, which it may change at any
   /// time, so what is read there is checked when it is read. [1 + blocks]
   const ipc::SplitTable* splits = nullptr;
-  bool up_to = false;  ///< a receive: its source may send less than it has room for
+  bool up_to = false;        ///< a receive: its source may send less than it has room for
+  std::uint16_t stream = 0;  ///< of a send or a receive: of its pair
 };
 
 class TransferCalls {
@@ -47,8 +48,9 @@ class TransferCalls {
 
   /// @param members  processes at this rank
   /// @param lanes    1 or more
+  /// @param streams  that a pair may have, 1 or more
   TransferCalls(const GroupProcesses& processes, std::uint16_t rank, std::uint16_t members,
-                std::uint8_t lanes);
+                std::uint8_t lanes, std::uint16_t streams = 1);
 
   /// The next call of a member. It is over at once if pop_over() says so. Transfers of a call with
   /// many pairs begin with open_some().
@@ -117,6 +119,7 @@ class TransferCalls {
     std::uint32_t first = kNone;  // calls of this pair alone
     std::uint32_t last = kNone;
     std::uint32_t call = kNone;  // under way
+    std::uint16_t lanes = 0;     // a bit for each that has a part in it
     std::uint16_t lanes_done = 0;
     bool under_way = false;
     bool made = false;  // else what is above is not set yet
@@ -133,9 +136,22 @@ class TransferCalls {
     std::uint64_t bytes = 0;
   };
 
-  [[nodiscard]] std::uint32_t pair_index(std::uint32_t member, bool outgoing,
-                                         std::uint32_t other) const noexcept {
-    return (member * 2 + (outgoing ? 0 : 1)) * count_ + other;
+  [[nodiscard]] std::uint32_t pair_index(std::uint32_t member, bool outgoing, std::uint32_t other,
+                                         std::uint32_t stream = 0) const noexcept {
+    return ((member * 2 + (outgoing ? 0 : 1)) * count_ + other) * streams_ + stream;
+  }
+  // What pair_index() has put together.
+  [[nodiscard]] std::uint32_t stream_of(std::uint32_t pair) const noexcept {
+    return pair % streams_;
+  }
+  [[nodiscard]] std::uint32_t other_of(std::uint32_t pair) const noexcept {
+    return pair / streams_ % count_;
+  }
+  [[nodiscard]] bool goes_out(std::uint32_t pair) const noexcept {
+    return pair / streams_ / count_ % 2 == 0;
+  }
+  [[nodiscard]] std::uint32_t member_of(std::uint32_t pair) const noexcept {
+    return pair / streams_ / count_ / 2;
   }
   /// Sets it up when it is used first.
   [[nodiscard]] Pair& pair(std::uint32_t index) noexcept {
@@ -158,18 +174,22 @@ class TransferCalls {
   [[nodiscard]] bool find_block(const Call& call, bool outgoing, std::uint32_t other,
                                 Block& out) const noexcept;
   void forget(std::uint32_t member, std::uint32_t index) noexcept;
-  void hand_to(std::uint8_t lane, std::uint32_t pair) noexcept;
+  [[nodiscard]] std::size_t lanes() const noexcept { return orders_.size(); }
+  /// @param lanes  a bit for each
+  void hand_to(std::uint16_t lanes, std::uint32_t pair) noexcept;
 
   const GroupProcesses processes_;
   const std::uint16_t rank_;
   const std::uint32_t count_;      // processes of the group
+  const std::uint32_t streams_;    // of a pair
   const std::uint16_t all_lanes_;  // a bit each
   std::vector<Member> members_;
   // Both may be large: 133 KB and up to 12 MB for each member. Their pages are there when they are
   // used first, and the lane does not make them all at once.
   const std::uint32_t places_;
   ZeroedArray<Call> calls_;             // [members][kCalls], by record
-  ZeroedArray<Pair> pairs_;             // [members][out, in][processes]
+  ZeroedArray<Pair> pairs_;             // [members][out, in][processes][streams]
+  std::uint32_t streams_used_ = 1;      // no stream from here on was called
   std::uint32_t first_opened_ = kNone;  // calls to be begun, in order
   std::uint32_t last_opened_ = kNone;
   std::uint32_t open_at_ = 0;  // pairs of the first of them that were looked at

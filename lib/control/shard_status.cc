@@ -223,10 +223,9 @@ std::optional<status::Op> transfer_status(const Group& group, std::uint8_t lane,
   out.waits_for = oldest.rank == group.rank ? "this rank" : "rank";
   out.waits_for_rank = oldest.rank;
   out.since_s = seconds(std::max<TimeNs>(now - since, 0));
-  out.text = fmt::format(
-      "{} of {} bytes on lane {}, transfer {} of process {} to process {}: waits for {}",
-      out.collective, oldest.terms.bytes, lane, oldest.sequence, oldest.pair.source,
-      oldest.pair.destination, waits_for);
+  out.text = fmt::format("{} of {}{} bytes on lane {}, transfer {} of {}: waits for {}",
+                         out.collective, oldest.up_to ? "up to " : "", oldest.terms.bytes, lane,
+                         oldest.sequence, wire::text_of(oldest.pair).text, waits_for);
   return out;
 }
 

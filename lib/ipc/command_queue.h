@@ -50,11 +50,19 @@ struct alignas(64) CommandEntry {
   /// Of a receive: the sender may send less than `count` elements, and CompletionEntry::bytes tells
   /// how much came.
   static constexpr std::uint8_t kUpTo = 4;
-  std::uint32_t ready_event = 0;  ///< the input is there when it has passed; 0: it is there
+  /// The input is there when it has passed; 0: it is there. Sends and receives, which wait for
+  /// none, have the stream of their pair here.
+  std::uint32_t ready_event = 0;
   /// A process; of a send or a receive the other one. With kHasSplits the memory in which the
   /// SplitTable lies, `count` bytes from its start: who gathers or scatters by splits is the root.
   std::uint32_t root = 0;
 
+  [[nodiscard]] std::uint32_t event() const noexcept {
+    return has_partner(collective) ? 0 : ready_event;
+  }
+  [[nodiscard]] std::uint32_t stream() const noexcept {
+    return has_partner(collective) ? ready_event : 0;
+  }
   [[nodiscard]] bool has_splits() const noexcept { return (flags & 0x0f) == kHasSplits; }
   [[nodiscard]] bool has_residuals() const noexcept { return (flags & 0x0f) == kHasResiduals; }
   [[nodiscard]] bool up_to() const noexcept { return (flags & 0x0f) == kUpTo; }

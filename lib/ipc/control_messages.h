@@ -154,7 +154,8 @@ struct RankInfo {
   std::uint16_t direct_kib = 0;
   /// Of how many ranks the daemon's backend folds contributions to ops off the ring.
   std::uint16_t fold_sources = 0;
-  /// 1: the daemon moves data between any two processes (doc/protocol/transfers.md, Transfers).
+  /// How many streams the daemon lets a pair of processes have (doc/protocol/transfers.md); 0: it
+  /// does not move data between any two processes.
   std::uint16_t transfers = 0;
   /// transport.two_step_kib: rank 0's counts for the group.
   std::uint16_t two_step_kib = 0;

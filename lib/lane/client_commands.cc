@@ -56,7 +56,8 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
                       command::OpLimits{.shape = config.shape_group(),
                                         .folds_only = config.folds_only(),
                                         .lanes = config.lanes,
-                                        .max_chunks = config.max_chunks},
+                                        .max_chunks = config.max_chunks,
+                                        .streams = config.streams},
                       plan.why_no_transfers, plan.why_no_formats);
 }
 

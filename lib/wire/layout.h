@@ -133,7 +133,8 @@ static_assert(offsetof(ReceiptFields, echo) == 26);
 
 /// Of a piece and of an offer.
 struct OfferFields {
-  Big64 sequence;
+  Big16 stream;
+  Big48 sequence;
   Big64 bytes;
   Big32 chunk;
   Big32 tag;
@@ -147,7 +148,8 @@ static_assert(offsetof(OfferFields, chunk) == 16 && offsetof(OfferFields, source
 static_assert(offsetof(OfferFields, call) == 28);
 
 struct PullFields {
-  Big64 sequence;
+  Big16 stream;
+  Big48 sequence;
   Big64 wanted;
   Big32 first;
   Big32 echo;

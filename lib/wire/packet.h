@@ -95,12 +95,19 @@ enum class TransferCall : std::uint8_t { kSendRecv, kAllToAll, kGather, kScatter
 inline constexpr TransferCall kLastTransferCall = TransferCall::kScatter;
 [[nodiscard]] const char* name_of(TransferCall call) noexcept;
 
-/// Two processes, from one to the other.
+/// Two processes, from one to the other, and which of the orders that transfers between them have.
 struct ProcessPair {
   std::uint16_t source = 0;
   std::uint16_t destination = 0;
+  std::uint16_t stream = 0;
   friend bool operator==(const ProcessPair&, const ProcessPair&) = default;
 };
+
+/// "process 0 to process 2", and ", stream 5" of another than the first.
+struct PairText {
+  char text[64] = {};
+};
+[[nodiscard]] PairText text_of(const ProcessPair& pair) noexcept;
 
 /// What both ends of a transfer must have called alike.
 struct TransferTerms {
@@ -110,6 +117,8 @@ struct TransferTerms {
   friend bool operator==(const TransferTerms&, const TransferTerms&) = default;
 };
 inline constexpr std::uint64_t kTransferBytesMax = std::uint64_t{1} << 48;
+/// Sequences of a stream are below it.
+inline constexpr std::uint64_t kTransferSequences = std::uint64_t{1} << 48;
 
 /// Of a piece and of an offer.
 struct OfferHeader {

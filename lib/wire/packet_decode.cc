@@ -126,13 +126,24 @@ Drop read_receipt(const layout::Header& header, Packet& out) noexcept {
   return check_payload_bytes(out.payload.size(), 0);
 }
 
+/// Both stand in the first 64 bits of pieces, offers and pulls, and are read at once.
+struct StreamAndSequence {
+  std::uint16_t stream;
+  std::uint64_t sequence;
+};
+StreamAndSequence stream_and_sequence(const layout::Header& header) noexcept {
+  const std::uint64_t both = view<layout::Big64>(header.type_fields.data()).get();
+  return {static_cast<std::uint16_t>(both >> 48), both % kTransferSequences};
+}
+
 Drop read_offer(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::OfferFields>(header.type_fields.data());
   const bool piece = out.common.type == PacketType::kPiece;
   if (fields.call > static_cast<std::uint8_t>(kLastTransferCall)) return Drop::kMalformed;
+  const auto [stream, sequence] = stream_and_sequence(header);
   out.offer = {
-      .pair = {fields.source.get(), fields.destination.get()},
-      .sequence = fields.sequence.get(),
+      .pair = {fields.source.get(), fields.destination.get(), stream},
+      .sequence = sequence,
       .terms = {fields.bytes.get(), fields.tag.get(), static_cast<TransferCall>(fields.call)},
       .chunk = fields.chunk.get(),
       .asks = (fields.asks_and_done & layout::kAsks) != 0,
@@ -154,8 +165,9 @@ Drop read_offer(const layout::Header& header, Packet& out) noexcept {
 
 Drop read_pull(const layout::Header& header, Packet& out) noexcept {
   const auto& fields = view<layout::PullFields>(header.type_fields.data());
-  out.pull = {.pair = {fields.source.get(), fields.destination.get()},
-              .sequence = fields.sequence.get(),
+  const auto [stream, sequence] = stream_and_sequence(header);
+  out.pull = {.pair = {fields.source.get(), fields.destination.get(), stream},
+              .sequence = sequence,
               .wanted = fields.wanted.get(),
               .first = fields.first.get(),
               .echo = fields.echo.get(),

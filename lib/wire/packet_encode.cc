@@ -102,6 +102,10 @@ std::size_t encode_receipt(std::span<std::byte> out, PacketType type, CommonHead
 
 namespace {
 
+std::uint64_t stream_and_sequence(const ProcessPair& pair, std::uint64_t sequence) noexcept {
+  return std::uint64_t{pair.stream} << 48 | sequence;  // which is below kTransferSequences
+}
+
 void write_offer(std::byte* out, PacketType type, const CommonHeader& common,
                  const OfferHeader& offer, std::uint32_t payload_crc) noexcept {
   const std::uint8_t bits = static_cast<std::uint8_t>((offer.asks ? layout::kAsks : 0) |
@@ -109,7 +113,8 @@ void write_offer(std::byte* out, PacketType type, const CommonHeader& common,
   const std::uint64_t pair = word(
       std::uint32_t{offer.pair.source} << 16 | offer.pair.destination,
       std::uint32_t{static_cast<std::uint8_t>(offer.terms.call)} << 24 | std::uint32_t{bits} << 16);
-  const Words words = {offer.sequence, offer.terms.bytes, word(offer.chunk, offer.terms.tag), pair};
+  const Words words = {stream_and_sequence(offer.pair, offer.sequence), offer.terms.bytes,
+                       word(offer.chunk, offer.terms.tag), pair};
   write_header(out, type, common, words, payload_crc, offer.again);
 }
 
@@ -133,7 +138,7 @@ std::size_t encode_pull(std::span<std::byte> out, CommonHeader common,
   const std::uint32_t bits =
       (pull.asks ? layout::kAsks : 0u) | (pull.complete ? layout::kComplete : 0u);
   const Words words = {
-      pull.sequence, pull.wanted, word(pull.first, pull.echo),
+      stream_and_sequence(pull.pair, pull.sequence), pull.wanted, word(pull.first, pull.echo),
       word(std::uint32_t{pull.pair.source} << 16 | pull.pair.destination, bits << 24)};
   write_header(out.data(), PacketType::kPull, common, words, crc32c({}), pull.again);
   return kHeaderBytes;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cstdio>
+
 #include "wire/packet.h"
 
 namespace gradwire::wire {
@@ -15,6 +17,19 @@ const char* name_of(TransferCall call) noexcept {
       return "scatter";
   }
   return "call?";
+}
+
+PairText text_of(const ProcessPair& pair) noexcept {
+  PairText out;
+  const auto source = static_cast<unsigned>(pair.source);
+  const auto destination = static_cast<unsigned>(pair.destination);
+  if (pair.stream == 0) {
+    std::snprintf(out.text, sizeof out.text, "process %u to process %u", source, destination);
+  } else {
+    std::snprintf(out.text, sizeof out.text, "process %u to process %u, stream %u", source,
+                  destination, static_cast<unsigned>(pair.stream));
+  }
+  return out;
 }
 
 const char* name_of(Drop drop) noexcept {

@@ -151,7 +151,7 @@ class Call(ctypes.Structure):
         ("residual_in", ctypes.c_void_p),
         ("residual_out", ctypes.c_void_p),
         ("up_to", ctypes.c_uint32),
-        ("reserved_up_to", ctypes.c_uint32),
+        ("pair_stream", ctypes.c_uint32),
     ]
 
 

@@ -519,7 +519,7 @@ class Group(Transfers):
         return source, target
 
     def _post(self, collective, value, out, source, target, count, tag, redop=0, root=0,
-              factor=None, stream=None, counts=(None, None), up_to=False, wire=None,
+              factor=None, stream=None, counts=(None, None), up_to=False, pair_stream=0, wire=None,
               residuals=(None, None)):
         given = source if source is not None else target
         if given is None or not given.on_gpu:
@@ -535,7 +535,8 @@ class Group(Transfers):
             None if stream is None else handle_of(stream), stream is not None,
             _wire_of(wire), *counts,
             0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1, 0,
-            *(self._residual(array, source) for array in residuals), up_to,
+            *(self._residual(array, source) for array in residuals),
+            up_to, integer(pair_stream, "pair_stream", 0, MAX_U32),
         )
         handle = ctypes.c_void_p()
         check(lib.gw_post(self._live_handle(), ctypes.byref(call), ctypes.byref(handle)))

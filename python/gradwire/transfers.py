@@ -35,21 +35,25 @@ class Transfers:
     n-th call that sends there meets the n-th call there that receives from here, and both must be
     the same function with the same size and tag. A recv that waits holds back nothing else."""
 
-    def send(self, value, destination, tag=0):
+    def send(self, value, destination, tag=0, pair_stream=0):
         """Posts a send of ``value`` to a process and returns its Work at once. Elements of any
         type: they are moved as they are. Until the work is done, which it is when all has come
-        there, do not write ``value``."""
+        there, do not write ``value``. Sends of a ``pair_stream``, 0 to 63, meet recvs of the same
+        one and wait for none of another."""
         source = self._single(value, None, "send", True)
         return self._move(SEND, value, None, source, None, source.count,
-                          self._process(destination, "destination"), tag)
+                          self._process(destination, "destination"), tag,
+                          pair_stream=pair_stream)
 
-    def recv(self, out, source, tag=0, up_to=False):
+    def recv(self, out, source, tag=0, up_to=False, pair_stream=0):
         """Posts a receive of what a process sends and returns its Work at once: ``out`` gets it. It
         must have the size that is sent. With ``up_to`` less may be sent: ``out`` gets that at its
-        beginning and stays as it is behind it, and the Work's ``nbytes`` tells how much came."""
+        beginning and stays as it is behind it, and the Work's ``nbytes`` tells how much came.
+        ``pair_stream``: as of send()."""
         target = self._writable(out, "recv")
         return self._move(RECV, None, out, None, target, target.count,
-                          self._process(source, "source"), tag, up_to=up_to)
+                          self._process(source, "source"), tag, up_to=up_to,
+                          pair_stream=pair_stream)
 
     def all_to_all(self, value, out, input_counts=None, output_counts=None, tag=0):
         """Posts an all-to-all and returns its Work at once: block p of ``value`` goes to process p,
@@ -129,7 +133,7 @@ class Transfers:
                              "%d and %d" % (what, whole, own, sum(counts), counts[self.process]))
 
     def _move(self, collective, value, out, source, target, count, root, tag,
-              input_counts=None, output_counts=None, up_to=False):
+              input_counts=None, output_counts=None, up_to=False, pair_stream=0):
         given = source if source is not None else target
         # What has no type of the C interface's goes as bytes.
         each = given.itemsize if given.name == "uint8" else 1
@@ -142,4 +146,4 @@ class Transfers:
             count *= each
 
         return self._post(collective, value, out, source, target, count, tag, root=root,
-                          counts=scaled, up_to=up_to)
+                          counts=scaled, up_to=up_to, pair_stream=pair_stream)

@@ -66,7 +66,8 @@ local f = {
   delay_us = ProtoField.uint16("gradwire.delay_us", "Delay (us)"),
   echo = ProtoField.uint32("gradwire.echo", "Newest number, low half"),
   -- piece, offer, pull
-  sequence = ProtoField.uint64("gradwire.sequence", "Sequence of the pair's transfers"),
+  stream = ProtoField.uint16("gradwire.stream", "Stream of the pair"),
+  sequence = ProtoField.uint64("gradwire.sequence", "Sequence of the stream's transfers"),
   bytes = ProtoField.uint64("gradwire.bytes", "Bytes of the transfer"),
   source = ProtoField.uint16("gradwire.source", "Source process"),
   destination = ProtoField.uint16("gradwire.destination", "Destination process"),
@@ -255,15 +256,23 @@ local function receipt_fields(buffer, tree)
                        tostring(buffer(24, 8):uint64()))
 end
 
+-- A transfer's number: the lower 48 bits.
+local function sequence_of(buffer)
+  return buffer(16, 8):uint64():band(UInt64(0xffffffff, 0xffff))
+end
+
 local function pair_of(buffer, tree)
   tree:add(f.source, buffer(40, 2))
   tree:add(f.destination, buffer(42, 2))
-  return string.format("process %u to %u, transfer %s", buffer(40, 2):uint(), buffer(42, 2):uint(),
-                       tostring(buffer(16, 8):uint64()))
+  local stream = buffer(16, 2):uint()
+  tree:add(f.stream, buffer(16, 2))
+  return string.format("process %u to %u%s, transfer %s", buffer(40, 2):uint(),
+                       buffer(42, 2):uint(), stream == 0 and "" or ", stream " .. stream,
+                       tostring(sequence_of(buffer)))
 end
 
 local function offer_fields(buffer, tree)
-  tree:add(f.sequence, buffer(16, 8))
+  tree:add(f.sequence, buffer(18, 6), sequence_of(buffer))
   tree:add(f.bytes, buffer(24, 8))
   tree:add(f.chunk, buffer(32, 4))
   tree:add(f.tag, buffer(36, 4))
@@ -275,7 +284,7 @@ local function offer_fields(buffer, tree)
 end
 
 local function pull_fields(buffer, tree)
-  tree:add(f.sequence, buffer(16, 8))
+  tree:add(f.sequence, buffer(18, 6), sequence_of(buffer))
   tree:add(f.wanted, buffer(24, 8))
   tree:add(f.first_chunk, buffer(32, 4))
   tree:add(f.offer_echo, buffer(36, 4))

@@ -31,7 +31,7 @@ using namespace gradwire::command;
 constexpr std::uint8_t kLanes = 2;
 constexpr std::uint32_t kClients = 2;
 constexpr std::size_t kMemoryBytes = 512;
-constexpr std::uint16_t kRanks = 2;  // this daemon is rank 0
+constexpr std::uint16_t kRanks = 2, kStreams = 3;  // this daemon is rank 0
 std::array<rte_ring*, kLanes> op_rings;
 std::array<rte_ring*, kLanes> transfer_rings;
 
@@ -113,8 +113,6 @@ class Run {
       }
       case 13:
         return push_splits(client, input);
-      default:
-        break;
     }
     switch (input.pick(6)) {
       case 5:
@@ -172,7 +170,7 @@ class Run {
     commands_->add_memory({client, handle, memory.get(), kMemoryBytes});
   }
   void add_group(std::uint64_t handle, std::vector<std::uint32_t> members) {
-    OpLimits limits{{.nranks = kRanks, .payload_bytes = 64}, false, kLanes, 4};
+    OpLimits limits{{.nranks = kRanks, .payload_bytes = 64}, false, kLanes, 4, {}, kStreams};
     commands_->add_group(handle, members, 0, limits);
     groups_[handle].members = std::move(members);
   }
@@ -246,6 +244,7 @@ class Run {
       transfers_[lane].erase(chosen);
       const Group& group = groups_.at(handle);
       if (group.ended[lane]) continue;
+      FUZZ_CHECK(is_for(lane, kLanes, kStreams, spec));
       touch(group, spec);
       if (spec.up_to) tell_size(*commands_, handle, lane, spec, 1 + ops_done % 3);
       report(handle, lane, collective::EventType::kTransferDone, spec.id);

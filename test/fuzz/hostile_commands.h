@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "collective/transfers/transfer_chunks.h"
 #include "command/command_lane.h"
 #include "fuzz/input.h"
 #include "ipc/command_queue.h"
@@ -63,6 +64,7 @@ inline ipc::CommandEntry any_command(Input& input, Collective collective, std::u
     const std::uint8_t flags = input.u8();
     entry.flags = flags < 128 ? kSome[flags % std::size(kSome)] : input.u8();
   }
+  if ((change & 16) != 0) entry.ready_event = entry.tag % 5;
   return entry;
 }
 
@@ -104,10 +106,17 @@ void touch_residuals(const collective::OpSpec& spec, std::uint64_t processes, In
              spec.residual_out + bytes <= spec.residual_in);
 }
 
+/// Whether a lane may have this transfer.
+inline bool is_for(std::uint8_t lane, std::uint8_t lanes, std::uint16_t streams,
+                   const collective::TransferSpec& spec) {
+  const bool only_first = spec.up_to || spec.pair.stream != 0;
+  return spec.pair.stream < streams &&
+         (!only_first || lane == collective::TransferChunks::first_lane(spec.pair, lanes));
+}
+
 /// A lane knows that the `part`th part comes of what a receive has room for.
 inline void tell_size(command::CommandLane& commands, std::uint64_t group, std::uint8_t lane,
                       const collective::TransferSpec& spec, std::uint32_t part) {
-  FUZZ_CHECK(lane == 0);
   const std::uint64_t bytes = spec.terms.bytes / part;
   commands.on_report({group, spec.id, collective::EventType::kTransferSized, lane, {}, bytes});
 }

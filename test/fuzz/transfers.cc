@@ -31,6 +31,7 @@ using namespace gradwire::fuzz;
 using collective::TransferEnd;
 using wire::PacketType;
 
+constexpr std::uint16_t kStreams = 4;
 constexpr std::size_t kTagAt = 4;  ///< in the header
 constexpr std::size_t kFromRankAt = 46;
 constexpr std::size_t kTokenAt = 56;
@@ -47,7 +48,8 @@ collective::ShardConfig config_from(Input& input) {
   config.incarnation = kIncarnation + config.rank;
   const std::uint32_t pairs = config.nranks * config.member_count * config.member_count;
   const std::uint8_t room = input.u8();
-  config.pairs_max = (room & 0x80) != 0 ? 1 + (room & 3) : pairs;
+  config.streams = (room & 0x20) != 0 ? kStreams : 1;
+  config.pairs_max = (room & 0x80) != 0 ? 1 + (room & 3) : pairs * config.streams;
   config.packet_pool = (room & 0x40) != 0 ? small_pool : large_pool;
   config.control_pool = control_pool;
   config.window_packets = 2u + (room >> 2 & 15);
@@ -145,7 +147,7 @@ class Run {
   }
 
  private:
-  using Key = std::pair<std::uint32_t, TransferEnd>;  ///< both processes, and which end is here
+  using Key = std::pair<std::uint64_t, TransferEnd>;  ///< stream, processes, which end is here
   struct Posted {
     std::uint64_t sequence = 0;
     std::uint64_t id = 0;
@@ -157,7 +159,8 @@ class Run {
   };
 
   static Key key_of(const wire::ProcessPair& pair, TransferEnd end) {
-    return {std::uint32_t{pair.source} << 16 | pair.destination, end};
+    return {std::uint64_t{pair.stream} << 32 | std::uint32_t{pair.source} << 16 | pair.destination,
+            end};
   }
   std::uint32_t processes() const { return std::uint32_t{config_.nranks} * config_.member_count; }
   std::uint16_t rank_of(std::uint16_t process) const {
@@ -167,7 +170,8 @@ class Run {
   /// What a transfer is called with: it follows from its number, so that peers know.
   static wire::TransferTerms terms_of(const wire::ProcessPair& pair, std::uint64_t sequence) {
     const std::uint64_t mixed =
-        (sequence + pair.source * 31u + pair.destination * 7u) * 0x9e3779b97f4a7c15u;
+        (sequence + pair.source * 31u + pair.destination * 7u + pair.stream * 3u) *
+        0x9e3779b97f4a7c15u;
     constexpr std::array<std::uint32_t, 8> kBytes = {0, 1, 63, 64, 300, 1000, 5000, 20'000};
     return {kBytes[mixed >> 40 & 7], static_cast<std::uint32_t>(mixed >> 50 & 1),
             static_cast<wire::TransferCall>(mixed >> 52 & 3)};
@@ -176,14 +180,22 @@ class Run {
   static std::byte byte_of(const wire::ProcessPair& pair, std::uint64_t sequence,
                            std::uint64_t chunk) {
     const std::uint64_t mixed =
-        (sequence * 131 + chunk * 17 + pair.source * 5u + pair.destination) * 0x9e3779b97f4a7c15u;
+        (sequence * 131 + chunk * 17 + pair.source * 5u + pair.destination + pair.stream * 257u) *
+        0x9e3779b97f4a7c15u;
     return static_cast<std::byte>(1 + (mixed >> 32) % 255);
   }
-  std::uint64_t offset_of(std::uint64_t chunk) const {
+  /// Whether the lane has a part in it.
+  bool has(const wire::ProcessPair& pair) const {
+    return pair.stream == 0 ||
+           (pair.source + pair.destination + pair.stream) % config_.lanes == config_.lane;
+  }
+  std::uint64_t offset_of(const wire::ProcessPair& pair, std::uint64_t chunk) const {
+    if (pair.stream != 0) return chunk * config_.payload_bytes;
     return (chunk * config_.lanes + config_.lane) * config_.payload_bytes;
   }
-  std::size_t bytes_of(std::uint64_t chunk, std::uint64_t bytes) const {
-    const std::uint64_t at = offset_of(chunk);
+  std::size_t bytes_of(const wire::ProcessPair& pair, std::uint64_t chunk,
+                       std::uint64_t bytes) const {
+    const std::uint64_t at = offset_of(pair, chunk);
     return at >= bytes ? 0 : std::min<std::uint64_t>(config_.payload_bytes, bytes - at);
   }
 
@@ -193,7 +205,10 @@ class Run {
                                                  input_.pick(config_.member_count));
     const auto there =
         static_cast<std::uint16_t>(rank * config_.member_count + input_.pick(config_.member_count));
-    return goes_out ? wire::ProcessPair{here, there} : wire::ProcessPair{there, here};
+    wire::ProcessPair pair =
+        goes_out ? wire::ProcessPair{here, there} : wire::ProcessPair{there, here};
+    if (config_.streams != 1) pair.stream = static_cast<std::uint16_t>(input_.pick(kStreams));
+    return pair;
   }
   std::uint16_t some_peer() {
     return static_cast<std::uint16_t>((config_.rank + 1 + input_.pick(config_.nranks - 1)) %
@@ -244,7 +259,8 @@ class Run {
     const std::uint64_t sequence = posted.sequence + 1;
     spec.terms = terms_of(spec.pair, sequence);
     spec.id = next_id_;
-    if (!goes_out && config_.lane == 0 && next_id_ % 2 == 0) {
+    const bool first = spec.pair.stream == 0 ? config_.lane == 0 : has(spec.pair);
+    if (!goes_out && first && next_id_ % 2 == 0) {
       constexpr std::array<std::uint32_t, 4> kSpare = {0, 1, 64, 3000};
       spec.up_to = true;
       spec.terms.bytes += kSpare[next_id_ / 2 % 4];
@@ -252,13 +268,15 @@ class Run {
     const std::uint64_t room = spec.terms.bytes;
     auto memory = std::make_unique<std::byte[]>(room);
     if (goes_out) {
-      for (std::uint64_t chunk = 0; offset_of(chunk) < spec.terms.bytes; ++chunk) {
-        std::fill_n(memory.get() + offset_of(chunk), bytes_of(chunk, spec.terms.bytes),
+      for (std::uint64_t chunk = 0; offset_of(spec.pair, chunk) < spec.terms.bytes; ++chunk) {
+        std::fill_n(memory.get() + offset_of(spec.pair, chunk),
+                    bytes_of(spec.pair, chunk, spec.terms.bytes),
                     byte_of(spec.pair, sequence, chunk));
       }
     }
     spec.from = spec.to = memory.get();
     if (shard_->post(spec, now_) != collective::PostResult::kOk) return;
+    FUZZ_CHECK(has(spec.pair));
     FUZZ_CHECK(!posted.active);
     posted = {sequence, next_id_++, spec.terms, true, spec.up_to, room, std::move(memory)};
     take_events();
@@ -301,7 +319,7 @@ class Run {
     const std::uint32_t first = input_.u8();
     for (std::uint32_t count = 1 + input_.pick(40), i = 0; i < count; ++i) {
       header.chunk = first + i;
-      const std::size_t bytes = bytes_of(header.chunk, header.terms.bytes);
+      const std::size_t bytes = bytes_of(header.pair, header.chunk, header.terms.bytes);
       if (bytes == 0) return;
       piece(rank, header, bytes);
     }
@@ -313,19 +331,21 @@ class Run {
     wire::OfferHeader header;
     header.pair = any_pair(rank, false);
     const std::uint8_t change = input_.u8();
-    header.sequence = (change & 1) != 0 ? input_.small_or_any() | 1
+    header.sequence = (change & 1) != 0 ? (input_.small_or_any() | 1) % wire::kTransferSequences
                                         : sequence_near(header.pair, TransferEnd::kDestination) + 1;
     header.terms = terms_of(header.pair, header.sequence);
     change_terms(header.terms, change);
     header.chunk = (change & 16) != 0 ? input_.u32() : input_.u8();
-    piece(rank, header,
-          (change & 32) != 0 ? input_.u8() : bytes_of(header.chunk, header.terms.bytes));
+    piece(
+        rank, header,
+        (change & 32) != 0 ? input_.u8() : bytes_of(header.pair, header.chunk, header.terms.bytes));
   }
 
   wire::ProcessPair any_pair(std::uint16_t rank, bool goes_out) {
     if (input_.pick(8) != 7) return pair_with(rank, goes_out);
     const std::uint8_t source = input_.u8();
-    return {source, input_.u8()};
+    const std::uint8_t destination = input_.u8();
+    return {source, destination, static_cast<std::uint16_t>(source * destination % 7)};
   }
   void change_terms(wire::TransferTerms& terms, std::uint8_t change) {
     if ((change & 2) != 0) terms.bytes = input_.small_or_any();
@@ -368,9 +388,10 @@ class Run {
       const std::uint32_t wanted = input_.pick(64);
       header.wanted = (std::uint64_t{1} << wanted) - 1;
       const wire::TransferTerms terms = terms_of(header.pair, header.sequence);
-      while (header.first > 0 && bytes_of(header.first - 1, terms.bytes) == 0) header.first /= 2;
+      while (header.first > 0 && bytes_of(header.pair, header.first - 1, terms.bytes) == 0)
+        header.first /= 2;
       for (std::uint32_t i = 0; i < 64; ++i) {
-        if (bytes_of(std::uint64_t{header.first} + i, terms.bytes) == 0) {
+        if (bytes_of(header.pair, std::uint64_t{header.first} + i, terms.bytes) == 0) {
           header.wanted &= ~(std::uint64_t{1} << i);
         }
       }
@@ -456,13 +477,15 @@ class Run {
     FUZZ_CHECK(!posted.up_to);
     posted.active = false;
     const wire::ProcessPair pair{static_cast<std::uint16_t>(key.first >> 16),
-                                 static_cast<std::uint16_t>(key.first)};
+                                 static_cast<std::uint16_t>(key.first),
+                                 static_cast<std::uint16_t>(key.first >> 32)};
+    const std::uint8_t lanes = pair.stream == 0 ? config_.lanes : 1;
+    const std::uint8_t lane = pair.stream == 0 ? config_.lane : 0;
     if (key.second == TransferEnd::kDestination && contents_known_ && posted.memory != nullptr) {
       for (std::uint64_t at = 0; at < posted.room; ++at) {
         const std::uint64_t chunk = at / config_.payload_bytes;
-        const bool own = at < posted.terms.bytes && chunk % config_.lanes == config_.lane;
-        const std::byte wanted =
-            own ? byte_of(pair, posted.sequence, chunk / config_.lanes) : std::byte{0};
+        const bool own = at < posted.terms.bytes && chunk % lanes == lane;
+        const std::byte wanted = own ? byte_of(pair, posted.sequence, chunk / lanes) : std::byte{0};
         FUZZ_CHECK(posted.memory[at] == wanted);
       }
     }
@@ -497,7 +520,7 @@ class Run {
     const auto found = posted_.find(key_of(piece.pair, TransferEnd::kSource));
     FUZZ_CHECK(found != posted_.end() && found->second.active && !over_);
     FUZZ_CHECK(found->second.sequence == piece.sequence && found->second.terms == piece.terms);
-    FUZZ_CHECK(decoded_.payload.size() == bytes_of(piece.chunk, piece.terms.bytes));
+    FUZZ_CHECK(decoded_.payload.size() == bytes_of(piece.pair, piece.chunk, piece.terms.bytes));
     FUZZ_CHECK(wire::payload_crc_ok(decoded_));
     const std::byte wanted = byte_of(piece.pair, piece.sequence, piece.chunk);
     for (const std::byte byte : decoded_.payload) FUZZ_CHECK(byte == wanted);

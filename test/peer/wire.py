@@ -39,8 +39,9 @@ _HELLO = {"group_id": (64, 8), "epoch": (72, 4), "features": (76, 4), "incarnati
 _BYE = {"completed": (64, 8), "digest": (72, 8), "posted_by_all": (80, 8)}
 _RECEIPT = {"entered": (16, 8), "received": (24, 8), "chunks": (32, 8), "delay_us": (40, 2),
             "echo": (42, 4)}
-_PIECE = {"sequence": (16, 8), "bytes": (24, 8), "chunk": (32, 4), "call_tag": (36, 4),
-          "source": (40, 2), "destination": (42, 2), "call": (44, 1), "bits": (45, 1)}
+_PIECE = {"stream": (16, 2), "sequence": (18, 6), "bytes": (24, 8), "chunk": (32, 4),
+          "call_tag": (36, 4), "source": (40, 2), "destination": (42, 2), "call": (44, 1),
+          "bits": (45, 1)}
 _TILE = {("reserved_30" if name == "hop" else name): place
          for name, place in _CALL_OF_DATA.items()} | {"format_bits": (44, 1), "since": (45, 1)}
 FIELDS = {
@@ -62,8 +63,9 @@ FIELDS = {
     INQUIRY: _RECEIPT,
     PIECE: _PIECE,
     OFFER: _PIECE,
-    PULL: {"sequence": (16, 8), "wanted": (24, 8), "first": (32, 4), "echo": (36, 4),
-           "source": (40, 2), "destination": (42, 2), "bits": (44, 1), "reserved_45": (45, 1)},
+    PULL: {"stream": (16, 2), "sequence": (18, 6), "wanted": (24, 8), "first": (32, 4),
+           "echo": (36, 4), "source": (40, 2), "destination": (42, 2), "bits": (44, 1),
+           "reserved_45": (45, 1)},
     TILE_PIECE: _TILE,
     TILE_CALL: {("echo" if name == "chunk" else name): place for name, place in _TILE.items()},
     TILE_PULL: {"op_seq": (16, 8), "first": (24, 4), "grant": (28, 4), "done": (32, 4),

@@ -5,7 +5,7 @@ that a receiver drops them. What is made is the same in every run."""
 from . import wire
 from .wire import COMMON, FIELDS, HEADER, put, seal
 
-U32, U64 = (1 << 32) - 1, (1 << 64) - 1
+U32, U48, U64 = (1 << 32) - 1, (1 << 48) - 1, (1 << 64) - 1
 # Of a field of each kind: values that no receiver may take, and the reason.
 _CALL = (("op_seq", (0,), "malformed"),
          ("collective_datatype", (0x08, 0x0F, 0x10, 0x60, 0xA0, 0xC0, 0xF0), "malformed"),
@@ -17,6 +17,7 @@ _HELLO = (("group_id", (1, U64), "state"), ("epoch", (0, 2, 0xFFFFFFFF), "state"
           ("source", (33, 255), "malformed"), ("heard_source", (33, 255), "malformed"))
 _RECEIPT = (("received", (1 << 20, U64), "malformed"),)
 _PAIR = (("source", (2, 65535), "bad_chunk"), ("destination", (2, 65535), "bad_chunk"))
+_STREAM = ("stream", (1, 64, 65535), "bad_chunk")
 _PIECE = _PAIR + (("bytes", (1 << 48 | 1, U64), "malformed"), ("call", (4, 255), "malformed"))
 _TILE = _CALL + (("format_bits", (0x03, 0x07, 0x08, 0x30, 0xF0, 0xFF), "malformed"),)
 _BYE = (("posted_by_all", (1, U64), "malformed"),)
@@ -43,15 +44,16 @@ VALUES = {
                                 ("op_seq", (1000, U64), "op_ahead")),
     wire.RECEIPT: _RECEIPT,
     wire.INQUIRY: _RECEIPT,
-    wire.PIECE: _PIECE + (("sequence", (0,), "malformed"), ("sequence", (3, U64), "op_ahead"),
+    wire.PIECE: _PIECE + (("sequence", (0,), "malformed"),
+                          ("sequence", (3, U48), "op_ahead"), _STREAM,
                           ("bytes", (0, 1407), "malformed"), ("bits", (1, 2, 4, 255), "malformed"),
                           ("chunk", (15, 64, 0xFFFFFFFF), "bad_chunk"),
                           ("source", (1,), "malformed"), ("destination", (0,), "malformed")),
-    wire.OFFER: _PIECE + (("sequence", (3, U64), "op_ahead"),
+    wire.OFFER: _PIECE + (("sequence", (3, U48), "op_ahead"), _STREAM,
                           ("chunk", (1, 0xFFFFFFFF), "malformed"),
                           ("bits", (4, 128, 255), "malformed"),
                           ("source", (1,), "malformed"), ("destination", (0,), "malformed")),
-    wire.PULL: _PAIR + (("first", (16, 0xFFFFFFFF), "bad_chunk"),
+    wire.PULL: _PAIR + (_STREAM, ("first", (16, 0xFFFFFFFF), "bad_chunk"),
                         ("wanted", (1 << 15, 1 << 63), "bad_chunk"),
                         ("bits", (4, 128, 255), "malformed"), ("source", (0,), "malformed"),
                         ("destination", (1,), "malformed")),

@@ -227,4 +227,14 @@ gw_status gw_memory_free(gw_memory* memory) {
   });
 }
 
+gw_status gw_flush(gw_client* client) {
+  return guarded([&]() -> Result<void> {
+    if (client == nullptr) return null_argument("client");
+    if (is_forked(client)) return forked();
+    client->client->flush();
+    client->client->take_in();
+    return {};
+  });
+}
+
 }  // extern "C"

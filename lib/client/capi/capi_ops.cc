@@ -23,6 +23,7 @@ struct Given {
   const std::uint64_t* output_counts = nullptr;
   bool more = false;
   bool up_to = false;
+  std::uint32_t pair_stream = 0;
   std::optional<BufferSizes> sizes = std::nullopt;
   gw_wire wire = GW_WIRE_SAME;
   const float* residual_in = nullptr;
@@ -93,6 +94,7 @@ gw_status post(gw_group* group, const Given& given, gw_work** work) {
     arguments.input_counts = given.input_counts;
     arguments.output_counts = given.output_counts;
     arguments.up_to = given.up_to;
+    arguments.pair_stream = given.pair_stream;
     arguments.more = given.more;
     arguments.sizes = given.sizes;
     auto result = group->client->post(group->self, arguments);
@@ -285,6 +287,10 @@ Result<void> check_taken(const gw_call& call) {
     return refuse("up_to", call.up_to,
                   "only a recv may get less than it has room for, so of others it must be 0");
   }
+  if (call.pair_stream != 0 && !has_partner(collective)) {
+    return refuse("pair_stream", call.pair_stream,
+                  "only sends and recvs have streams, so of others it must be 0");
+  }
   if (call.on_stream != 0 && !has_elements) {
     return refuse("on_stream", call.on_stream,
                   "it reads nothing that a stream computes, so on_stream must be 0");
@@ -317,10 +323,11 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
           fmt::format("has_sizes is {} and reserved_sizes is {}: they must be 0 or 1, and 0",
                       known->has_sizes, known->reserved_sizes));
     }
-    if (known->up_to > 1 || known->reserved_up_to != 0) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("up_to is {} and reserved_up_to is {}: they must be 0 or 1, and 0",
-                              known->up_to, known->reserved_up_to));
+    if (known->up_to > 1 || known->pair_stream >= GW_MAX_STREAMS) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("up_to is {} and pair_stream is {}: they must be 0 or 1, and below {}",
+                      known->up_to, known->pair_stream, GW_MAX_STREAMS));
     }
     if (known->has_sizes == 0 && (known->input_bytes != 0 || known->output_bytes != 0)) {
       return fail(
@@ -367,6 +374,7 @@ gw_status post_call(gw_group* group, const gw_call* call, bool more, gw_work** w
     given.residual_in = known->residual_in;
     given.residual_out = known->residual_out;
     given.up_to = known->up_to == 1;
+    given.pair_stream = known->pair_stream;
     if (known->on_stream == 1) given.stream = known->stream;
     if (known->has_sizes == 1) given.sizes = {known->input_bytes, known->output_bytes};
     return {};
@@ -384,16 +392,6 @@ gw_status gw_post(gw_group* group, const gw_call* call, gw_work** work) {
 
 gw_status gw_post_more(gw_group* group, const gw_call* call, gw_work** work) {
   return post_call(group, call, true, work);
-}
-
-gw_status gw_flush(gw_client* client) {
-  return guarded([&]() -> Result<void> {
-    if (client == nullptr) return null_argument("client");
-    if (is_forked(client)) return forked();
-    client->client->flush();
-    client->client->take_in();
-    return {};
-  });
 }
 
 }  // extern "C"

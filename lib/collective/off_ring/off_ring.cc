@@ -146,9 +146,9 @@ void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) co
       reason.op_seq = 0;
       return format_detail(
           reason,
-          "transfer {} of process {} to process {}: it answers, but chunks that were pulled "
+          "transfer {} of {}: it answers, but chunks that were pulled "
           "again and again never came: the MTU of the path may be below that of the ring's",
-          lacking.sequence, lacking.pair.source, lacking.pair.destination);
+          lacking.sequence, wire::text_of(lacking.pair).text);
     }
     case InVain::kTile:
       reason.op_seq = tiles_->lacking();

@@ -29,13 +29,12 @@ void OffRing::judge_transfers(TimeNs now) noexcept {
   if (!mismatch || !live()) return;
   AbortReason reason{
       .code = AbortCode::kMismatch, .culprit_rank = mismatch->rank, .reporter_rank = config_.rank};
-  format_detail(
-      reason,
-      "transfer {} of process {} to process {}: sent {} bytes with tag {} ({}), received {}{} "
-      "bytes with tag {} ({})",
-      mismatch->sequence, mismatch->pair.source, mismatch->pair.destination, mismatch->sent.bytes,
-      mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->up_to ? "up to " : "",
-      mismatch->received.bytes, mismatch->received.tag, name_of(mismatch->received.call));
+  format_detail(reason,
+                "transfer {} of {}: sent {} bytes with tag {} ({}), received {}{} "
+                "bytes with tag {} ({})",
+                mismatch->sequence, wire::text_of(mismatch->pair).text, mismatch->sent.bytes,
+                mismatch->sent.tag, name_of(mismatch->sent.call), mismatch->up_to ? "up to " : "",
+                mismatch->received.bytes, mismatch->received.tag, name_of(mismatch->received.call));
   services_.abort(reason, now);
 }
 

@@ -57,7 +57,8 @@ class PairTable {
 
   /// Where it is, or the free slot where it would be: there are twice as many as pairs.
   [[nodiscard]] std::size_t slot_of(const wire::ProcessPair& pair) const noexcept {
-    const std::uint64_t key = std::uint64_t{pair.source} << 16 | pair.destination;
+    const std::uint64_t key =
+        std::uint64_t{pair.stream} << 32 | std::uint64_t{pair.source} << 16 | pair.destination;
     std::size_t slot = (key * 0x9e3779b97f4a7c15u) >> 32 & (slots_.size() - 1);
     while (slots_[slot] != kNone && !(pairs_[slots_[slot]].pair == pair)) {
       slot = (slot + 1) & (slots_.size() - 1);

@@ -51,7 +51,8 @@ PostResult Transfers::post(const TransferSpec& spec, TimeNs now) noexcept {
   const std::uint16_t destination = processes_.rank_of(spec.pair.destination);
   const bool sends = spec.end == TransferEnd::kSource;
   if ((sends ? source : destination) != config_.rank) return PostResult::kRefused;
-  if (spec.up_to && (sends || config_.lane != 0)) return PostResult::kRefused;
+  if (!chunks_.has(spec.pair)) return PostResult::kRefused;
+  if (spec.up_to && (sends || !chunks_.is_first_lane(spec.pair))) return PostResult::kRefused;
   return sends ? post_send(spec, destination, now) : post_receive(spec, source, now);
 }
 
@@ -63,13 +64,13 @@ PostResult Transfers::post_send(const TransferSpec& spec, std::uint16_t to, Time
   out->id = spec.id;
   out->from = spec.from;
   out->terms = spec.terms;
-  out->chunks = chunks_.count(spec.terms.bytes);
+  out->chunks = chunks_.count(spec.pair, spec.terms.bytes);
   out->first = 0;
   out->wanted = 0;
   out->heard = out->offered = false;
   out->posted_there = false;
   begin(*out, now);
-  if (out->chunks == 0 && config_.lane != 0) {
+  if (out->chunks == 0 && !chunks_.is_first_lane(spec.pair)) {
     under_way_.end(*out);
     return PostResult::kOk;
   }
@@ -101,7 +102,7 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
   in->to = spec.to;
   in->terms = spec.terms;
   in->up_to = spec.up_to;
-  in->chunks = chunks_.count(spec.terms.bytes);
+  in->chunks = chunks_.count(spec.pair, spec.terms.bytes);
   in->first = in->next = 0;
   in->have = in->asked = in->to_pull = 0;
   in->timed = false;
@@ -113,7 +114,7 @@ PostResult Transfers::post_receive(const TransferSpec& spec, std::uint16_t from,
     }
     settle_size(*in, in->offered_terms.bytes);
   }
-  if (in->chunks == 0 && config_.lane != 0) {
+  if (in->chunks == 0 && !chunks_.is_first_lane(spec.pair)) {
     under_way_.end(*in);
     return PostResult::kOk;
   }
@@ -134,7 +135,7 @@ void Transfers::settle_size(InPair& in, std::uint64_t bytes) noexcept {
   in.up_to = false;
   const std::uint64_t told = planted(PlantedBug::kRoomToldAsSize) ? in.terms.bytes : bytes;
   in.terms.bytes = bytes;
-  in.chunks = chunks_.count(bytes);
+  in.chunks = chunks_.count(in.pair, bytes);
   require(sized_.push({in.id, told}), "the size of a receive is taken before its end");
 }
 
@@ -166,8 +167,8 @@ bool Transfers::copy_here() noexcept {
     OutPair& out = *outs_.find(in.pair);
     worked = true;
     for (; in.first < in.chunks && left > 0; ++in.first) {
-      const std::uint64_t at = chunks_.offset_of(in.first);
-      const std::uint32_t bytes = chunks_.bytes_of(in.first, in.terms.bytes);
+      const std::uint64_t at = chunks_.offset_of(in.pair, in.first);
+      const std::uint32_t bytes = chunks_.bytes_of(in.pair, in.first, in.terms.bytes);
       // A client may change its splits after they were compared, so that they overlap.
       std::memmove(in.to + at, out.from + at, bytes);
       left -= std::min<std::uint64_t>(left, bytes);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// Transfers between processes: sends and receives of ordered pairs, each pair with a sequence of
-/// its own. doc/protocol/transfers.md (Transfers) is the specification.
+/// Transfers between processes: sends and receives of ordered pairs, each pair with streams, and
+/// each of these with a sequence of its own. `Pair` here is one stream of a pair.
+/// doc/protocol/transfers.md (Transfers) is the specification.
 ///
 /// Sending: a piece is made from the client's memory whenever it is pulled; nothing is kept of what
 /// is on its way. Receiving: pieces are pulled (Pulls), and copied to the client's memory when they
@@ -134,7 +135,7 @@ class Transfers final : public PeerUser, public LateUser {
   void take_ahead(InPair& in, TimeNs now) noexcept;
   [[nodiscard]] bool fits(const InPair& in, std::uint32_t chunk, std::size_t bytes) const noexcept {
     return chunk < in.chunks && chunk - in.first < 64 &&
-           bytes == chunks_.bytes_of(chunk, in.terms.bytes);
+           bytes == chunks_.bytes_of(in.pair, chunk, in.terms.bytes);
   }
   void store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
              TimeNs now) noexcept;

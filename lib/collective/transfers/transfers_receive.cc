@@ -15,11 +15,12 @@ using wire::PacketType;
 
 namespace {
 
-/// Whether the processes are of these ranks.
-bool is_of(const GroupProcesses& processes, const wire::ProcessPair& pair,
-           std::uint16_t source_rank, std::uint16_t destination_rank) noexcept {
+/// Whether the processes are of these ranks, and the lane has a part in their stream.
+bool is_of(const GroupProcesses& processes, const TransferChunks& chunks,
+           const wire::ProcessPair& pair, std::uint16_t source_rank,
+           std::uint16_t destination_rank) noexcept {
   const std::uint32_t count = processes.count();
-  return pair.source < count && pair.destination < count &&
+  return pair.source < count && pair.destination < count && chunks.has(pair) &&
          processes.rank_of(pair.source) == source_rank &&
          processes.rank_of(pair.destination) == destination_rank;
 }
@@ -45,7 +46,7 @@ Drop Transfers::receive(const wire::Packet& packet, bool ecn_ce, TimeNs now) noe
 
 Drop Transfers::receive_offer(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
-  if (!is_of(processes_, packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, chunks_, packet.offer.pair, rank, config_.rank)) return Drop::kBadChunk;
   InPair* in = ins_.enter(packet.offer.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   const Drop drop = hear_offer(*in, packet.offer, now);
@@ -84,7 +85,7 @@ Drop Transfers::hear_offer(InPair& in, const wire::OfferHeader& offer, TimeNs no
 Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::OfferHeader& piece = packet.offer;
-  if (!is_of(processes_, piece.pair, rank, config_.rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, chunks_, piece.pair, rank, config_.rank)) return Drop::kBadChunk;
   InPair* in = ins_.enter(piece.pair, rank);
   if (in == nullptr) return Drop::kNoBuffer;
   if (const Drop drop = hear_offer(*in, piece, now); drop != Drop::kNone) return drop;
@@ -118,7 +119,7 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
 
 void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
                       TimeNs now) noexcept {
-  std::memcpy(in.to + chunks_.offset_of(chunk), payload.data(), payload.size());
+  std::memcpy(in.to + chunks_.offset_of(in.pair, chunk), payload.data(), payload.size());
   ++counters_.pieces_received;
   counters_.piece_bytes_received += payload.size();
   in.order.moved_at = now;
@@ -192,7 +193,7 @@ void Transfers::finish(OutPair& out) noexcept {
 Drop Transfers::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
   const std::uint16_t rank = packet.common.from_rank;
   const wire::PullHeader& pull = packet.pull;
-  if (!is_of(processes_, pull.pair, config_.rank, rank)) return Drop::kBadChunk;
+  if (!is_of(processes_, chunks_, pull.pair, config_.rank, rank)) return Drop::kBadChunk;
   OutPair* out = outs_.enter(pull.pair, rank);
   if (out == nullptr) return Drop::kNoBuffer;
   if (pull.echo != 0) {

@@ -188,7 +188,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
   wire::OfferHeader piece = offer_of(pair);
   piece.chunk = pair.first + index;
-  const std::uint32_t bytes = chunks_.bytes_of(piece.chunk, pair.terms.bytes);
+  const std::uint32_t bytes = chunks_.bytes_of(pair.pair, piece.chunk, pair.terms.bytes);
   const auto wire_bytes =
       static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
   if (!pacer_.may_send(now, wire_bytes)) {
@@ -198,7 +198,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   std::byte* payload = nullptr;
   rte_mbuf* mbuf = buffers_.alloc(payload);
   if (mbuf == nullptr) return Sent::kBlocked;
-  std::memcpy(payload, pair.from + chunks_.offset_of(piece.chunk), bytes);
+  std::memcpy(payload, pair.from + chunks_.offset_of(pair.pair, piece.chunk), bytes);
   const auto packet = frame_around(*mbuf, payload, bytes, to, end.port_of(path));
   const wire::CommonHeader common = end.header(PacketType::kPiece);
   wire::encode_piece(packet, common, piece, wire::crc32c({payload, bytes}));

@@ -153,7 +153,13 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
   if (const auto& apart = (known != nullptr ? *known : own).apart()) {
     return {false, text_of(*apart, table)};
   }
-  return {true, {}};
+  // An entry may say anything.
+  std::uint64_t streams = std::min<std::uint64_t>(
+      collective::kStreamsMax, std::max<std::uint64_t>(collective::kStreamsOfRankMax / pairs, 1));
+  for (const ipc::RankInfo& info : table) {
+    streams = std::min<std::uint64_t>(streams, info.transfers);
+  }
+  return {true, {}, static_cast<std::uint16_t>(streams)};
 }
 
 }  // namespace gradwire::control

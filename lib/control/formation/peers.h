@@ -97,6 +97,7 @@ struct TransferAgreement {
   bool possible = false;
   /// Why not; names ranks. Else empty.
   std::string why_not;
+  std::uint16_t streams = 1;  ///< that a pair of processes may have
 };
 /// @param table  of the ranks with members.
 /// @param known  as direct_agreement()'s.

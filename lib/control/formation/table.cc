@@ -224,7 +224,7 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.fold_sources = daemon.fold_sources;
   info.folding = daemon.folding;
   info.source_ports = daemon.source_ports;
-  info.transfers = daemon.transfers ? 1 : 0;
+  info.transfers = daemon.transfers ? collective::kStreamsMax : 0;
   info.tiles = daemon.tiles ? 1 : 0;
   info.formats = daemon.tiles ? ipc::RankInfo::kAllFormats : 0;
   info.tiles_wanted = daemon.tiles_wanted;

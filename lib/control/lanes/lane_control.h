@@ -50,6 +50,7 @@ struct PlanRequest {
   std::string why_no_formats;                                 ///< likewise
   std::shared_ptr<const collective::TileShares> tile_shares;  ///< as ShardConfig's
   std::uint32_t pairs_max = 0;                                ///< as ShardConfig's; 0: no transfers
+  std::uint16_t streams = 1;                                  ///< as ShardConfig's
   std::string why_no_transfers;                               ///< as TransferAgreement's
   /// As ShardConfig's.
   std::shared_ptr<const collective::Owners> owners;

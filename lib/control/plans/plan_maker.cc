@@ -78,6 +78,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.gathered_bytes = request.gathered_bytes;
   config.gathered_ranks = request.gathered_ranks;
   config.pairs_max = request.pairs_max;
+  config.streams = request.streams;
   config.tiles = request.tiles;
   config.tiles_for_formats_alone = request.tiles_for_formats_alone;
   config.tile_shares = request.tile_shares;

@@ -32,7 +32,9 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   TransferAgreement transfers = transfer_agreement(ring, processes, known);
   wanted.why_no_transfers = std::move(transfers.why_not);
   if (transfers.possible && !wanted.folds_only()) {
-    wanted.pairs_max = processes.members_of(wanted.rank) * processes.count();
+    wanted.streams = transfers.streams;
+    wanted.pairs_max =
+        processes.members_of(wanted.rank) * processes.count() * std::uint32_t{wanted.streams};
   }
   TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known);
   wanted.tiles = tiles.possible;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "sim/reference/guards.h"
@@ -30,12 +31,13 @@ TransferJob::TransferJob(World& world, std::vector<std::uint16_t> ranks, const T
       random_(plans.seed),
       late_(plans.late),
       late_ns_(plans.late_ns) {
-  std::map<std::pair<std::uint16_t, std::uint16_t>, std::size_t> last;
+  std::map<std::array<std::uint16_t, 3>, std::size_t> last;  // by pair and stream
   for (const PlannedTransfer& plan : plans.transfers) {
     const std::size_t index = transfers_.size();
     Transfer transfer;
     transfer.plan = plan;
-    const auto [before, is_first] = last.insert({{plan.pair.source, plan.pair.destination}, index});
+    const auto [before, is_first] =
+        last.insert({{plan.pair.source, plan.pair.destination, plan.pair.stream}, index});
     if (!is_first) transfer.before = before->second;
     before->second = index;
     transfer.source.memory.assign(plan.terms.bytes + 2 * kGuard, kGuardByte);

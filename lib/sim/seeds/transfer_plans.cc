@@ -33,6 +33,7 @@ class Draw {
       for (std::uint32_t& ahead : s_.transfers.ahead) ahead = random_.pick({2u, 3u, 8u, all});
     }
     draw_rooms();
+    draw_streams();
   }
 
  private:
@@ -48,6 +49,17 @@ class Draw {
       const std::uint64_t most =
           random.pick<std::uint64_t>({1, payload, payload, 4 * payload, 100 * payload});
       transfer.spare = random.chance(0.3) ? 0 : random.below(most) + 1;
+    }
+  }
+  /// Likewise.
+  void draw_streams() {
+    Random random(s_.seed * 0x9e3779b97f4a7c15u + 24);
+    if (!random.chance(0.35)) return;
+    const auto streams = random.pick<std::uint16_t>({2, 3, 16, collective::kStreamsMax});
+    s_.group.shard.streams = streams;
+    for (PlannedTransfer& transfer : s_.transfers.transfers) {
+      if (transfer.terms.call != wire::TransferCall::kSendRecv) continue;
+      transfer.pair.stream = static_cast<std::uint16_t>(random.below(streams));
     }
   }
   [[nodiscard]] std::uint64_t draw_bytes() {

@@ -130,7 +130,7 @@ class Observer {
 struct WaitingTransfer {
   collective::TransferSpec spec;
   bool to_first = true;
-  bool to_others = true;
+  bool to_others = true;  ///< if its stream has others
 };
 
 /// One rank of one group, as its daemon sees it.

@@ -2,6 +2,7 @@
 // Ends of transfers on their way to the lanes.
 #include <algorithm>
 
+#include "collective/transfers/transfer_chunks.h"
 #include "sim/world/world.h"
 
 namespace gradwire::sim {
@@ -10,12 +11,15 @@ bool World::post(GroupId group, std::uint16_t rank, const collective::TransferSp
   Rank& r = groups_[group].ranks[rank];
   if (r.failed || r.shards.empty()) return false;
   trace_.mix(now_, 27, group, rank, spec.id);
-  trace_.line(
-      now_, "host {:<3} group {} rank {} posts transfer {}: {} of {}{} bytes, {} to {}", r.host,
-      group, rank, spec.id / 2, spec.end == collective::TransferEnd::kSource ? "send" : "recv",
-      spec.up_to ? "up to " : "", spec.terms.bytes, spec.pair.source, spec.pair.destination);
-  if (spec.up_to && r.shards.size() > 1) r.unsized[spec.id] = spec;
-  line_up(group, rank, {spec, true, !spec.up_to});
+  trace_.line(now_, "host {:<3} group {} rank {} posts transfer {}: {} of {}{} bytes, {}", r.host,
+              group, rank, spec.id / 2,
+              spec.end == collective::TransferEnd::kSource ? "send" : "recv",
+              spec.up_to ? "up to " : "", spec.terms.bytes, wire::text_of(spec.pair).text);
+  const bool one_lane = spec.pair.stream != 0 || r.shards.size() == 1;
+  // The other lanes have no part in it.
+  if (one_lane) r.transfers_done[spec.id] = static_cast<std::uint8_t>(r.shards.size() - 1);
+  if (spec.up_to && !one_lane) r.unsized[spec.id] = spec;
+  line_up(group, rank, {spec, true, !spec.up_to && !one_lane});
   return true;
 }
 
@@ -52,7 +56,10 @@ void World::post_transfers(Rank& rank) {
     while (!stands_still(&shard) && own - rank.transfers_taken < rank.transfers.size()) {
       const WaitingTransfer& next = rank.transfers[own - rank.transfers_taken];
       ++own;
-      if (lane == 0 ? !next.to_first : !next.to_others) continue;
+      const bool is_first =
+          lane == collective::TransferChunks::first_lane(
+                      next.spec.pair, static_cast<std::uint8_t>(rank.shards.size()));
+      if (is_first ? !next.to_first : !next.to_others) continue;
       const collective::PostResult posted = shard.post(next.spec, local(hosts_[rank.host], now_));
       // A lane may have aborted a moment ago.
       require(posted == collective::PostResult::kOk || shard.reason().is_set(),

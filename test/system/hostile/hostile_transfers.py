@@ -32,8 +32,11 @@ def wrong_transfers(client, try_command, handle, memory, size, view):
                         1, input_memory=memory, output_offset=size // 2, kind=kind, root=other)
         try_command(f"{name} with a redop", "reduces nothing", handle, 1, input_memory=memory,
                     output_offset=size // 2, kind=kind, redop=1)
-        try_command(f"{name} with an event", "", handle, 1, input_memory=memory,
-                    output_offset=size // 2, kind=kind, event=7)
+        # Of a send and a receive it is the stream.
+        for event in (64, 2**16, 2**32 - 1) if kind in (SEND, RECV) else (7,):
+            try_command(f"{name} with event or stream {event}",
+                        f"stream {event}" if kind in (SEND, RECV) else f"event {event}", handle, 1,
+                        input_memory=memory, output_offset=size // 2, kind=kind, event=event)
         wrong_flags = (3, 4, 255)
         wrong_flags += (1,) if kind in (SEND, RECV) else ()
         wrong_flags += (2,) if kind != RECV else ()

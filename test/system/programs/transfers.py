@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """transfers.py [options] SOCKET...: what moves between pairs of processes, byte for byte: sends and
-receives in both orders, receives up to a size, all-to-all, gather and scatter with equal and given
-counts, of every root, in memory that is shared and that is not. Processes are at the daemons that
---places names."""
+receives in both orders, up to a size, of several streams of a pair; all-to-all, gather and scatter
+with equal and given counts, of every root; in memory that is shared and that is not. Processes are
+at the daemons that --places names."""
 
 import argparse
-import re
 import sys
 import time
 
@@ -14,7 +13,9 @@ import numpy as np
 
 import gradwire
 from groups import Part
+from pair_orders import receives_up_to, streams
 from ring import WAIT_S
+from told import same, told, wait
 
 MOST = 768  # GW_MAX_TRANSFERS
 
@@ -55,18 +56,6 @@ class Stand:
         return Part(self.clients, self.infos, list(processes or range(self.count)))
 
 
-def wait(works):
-    for work in works:
-        work.wait(WAIT_S)
-
-
-def same(got, want, what):
-    wrong = np.nonzero(got.view("uint8") != want.view("uint8"))[0]
-    if len(wrong):
-        raise SystemExit(f"{what}: {len(wrong)} of {want.nbytes} bytes are wrong, the first is "
-                         f"{wrong[0]}")
-
-
 def send_and_receive(stand, part, generator):
     """Every ordered pair, the process itself too; whoever posts first; several after each other."""
     count = 0
@@ -102,41 +91,6 @@ def send_and_receive(stand, part, generator):
     for i, (out, value) in enumerate(zip(outs, values)):
         same(out, value, f"number {i} of {value.size} bytes in a row")
     return count + len(values)
-
-
-def receives_up_to(stand, part, generator):
-    """Receives with more room than is sent, or as much: the size is told, and what is behind it
-    stays. Plain ones before and behind them, in one order."""
-    count = 0
-    pairs = [(p, q) for p in range(stand.count) for q in range(stand.count)]
-    payload = stand.payload
-    for send_first in (True, False):
-        for size, room in ((0, 0), (0, 1), (1, 1), (1, 5 * payload), (payload, payload + 1),
-                           (2 * payload + 3, 40 * payload), (200_003, 200_003), (0, 300_000),
-                           (300_000, 1_000_000)):
-            stand.start()
-            sends, receives, checks = [], [], []
-            for p, q in pairs:
-                for up_to in (False, True):
-                    value = stand.array(p, size)
-                    value[:] = generator.integers(0, 256, size, "uint8")
-                    out = stand.array(q, room if up_to else size)
-                    sends.append(lambda p=p, q=q, v=value: part.group[p].send(v, q))
-                    receives.append(
-                        lambda p=p, q=q, o=out, u=up_to: part.group[q].recv(o, p, up_to=u))
-                    checks.append((out, value.copy(), f"{size} bytes, room for {out.size}, of "
-                                                      f"process {p} to {q}"))
-            works = [post() for post in (sends + receives if send_first else receives + sends)]
-            wait(works)
-            got = works[len(sends):] if send_first else works[:len(sends)]
-            for work, (out, value, what) in zip(got, checks):
-                if work.nbytes != size:
-                    raise SystemExit(f"{what}: {work.nbytes} bytes are told")
-                same(out[:size], value, what)
-                if (out[size:] != 0xA5).any():
-                    raise SystemExit(f"{what}: what is behind it was changed")
-            count += len(checks)
-    return count
 
 
 def waiting_receives(stand, part, generator):
@@ -273,17 +227,6 @@ def in_place(stand, part):
             print(f"  {what} that overlaps: {error}", flush=True)
 
 
-def told(act, code, pattern, what):
-    try:
-        act()
-    except gradwire.GradwireError as error:
-        if error.code == code and re.search(pattern, str(error)):
-            print(f"  {what}: {error}", flush=True)
-            return
-        raise SystemExit(f"{what}: {error.code.name}: {error}") from error
-    raise SystemExit(f"{what}: no error")
-
-
 def late(stand):
     """Who waits is told for whom; a group that is left with something unfinished says so."""
     part = stand.group()
@@ -362,6 +305,7 @@ def main():
     generator = np.random.default_rng(arguments.seed)
     sends = send_and_receive(stand, part, generator)
     sends += receives_up_to(stand, part, generator)
+    sends += streams(stand, part, generator)
     moves = sum(all_to_all(stand, part, generator, kind) for kind in ("uint8", "float32"))
     moves += sum(gather_and_scatter(stand, part, generator, kind) for kind in ("int8", "float64"))
     if not arguments.copied:

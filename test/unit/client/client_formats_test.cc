@@ -140,6 +140,30 @@ TEST_CASE("a receive up to a size tells what came, and leaves what is behind it 
   CHECK(gw_work_bytes(nullptr) == 0);
 }
 
+TEST_CASE("calls of one stream of two processes do not wait for those of another") {
+  CallPair pair;
+  gw_work* works[4] = {};
+  for (const std::uint32_t stream : {0u, 63u}) {
+    gw_call recv = pair.call(Collective::kRecv, 1);
+    recv.output = &pair.outputs[1][stream == 0 ? 0 : 32];
+    recv.pair_stream = stream;
+    REQUIRE(gw_post(pair.groups[1], &recv, &works[stream == 0 ? 0 : 1]) == GW_OK);
+  }
+  for (const std::uint32_t stream : {63u, 0u}) {
+    gw_call send = pair.call(Collective::kSend, 0);
+    send.input = &pair.inputs[0][stream == 0 ? 0 : 32];
+    pair.inputs[0][stream == 0 ? 0 : 32] = static_cast<std::int32_t>(stream);
+    send.pair_stream = stream;
+    gw_work*& sent = works[stream == 0 ? 2 : 3];
+    REQUIRE(gw_post(pair.groups[0], &send, &sent) == GW_OK);
+    CHECK(gw_wait(sent, kLong) == GW_OK);
+    CHECK(gw_wait(works[stream == 0 ? 0 : 1], kLong) == GW_OK);
+    CHECK(pair.outputs[1][stream == 0 ? 0 : 32] == static_cast<std::int32_t>(stream));
+    if (stream != 0) CHECK(gw_wait(works[0], 0) == GW_TIMED_OUT);
+  }
+  for (gw_work* work : works) gw_work_free(work);
+}
+
 TEST_CASE("bytes are told of sends and receives alone, and of those that ended well") {
   CallPair pair;
   run_everywhere(kPairSize, [&](std::uint32_t p, gw_work** work) {
@@ -175,13 +199,17 @@ TEST_CASE("up_to is 0 or 1, of a recv, and of callers that know it") {
     gw_call call = pair.call(collective, 0);
     call.up_to = 1;
     pair.refused(0, call, "up_to of " + std::string(name_of(collective)) + " is 1");
+    if (has_partner(collective)) continue;
+    call.up_to = 0;
+    call.pair_stream = 1;
+    pair.refused(0, call, "pair_stream of " + std::string(name_of(collective)) + " is 1");
   }
   gw_call recv = pair.call(Collective::kRecv, 1);
   recv.up_to = 2;
   pair.refused(1, recv, "up_to is 2");
   recv.up_to = 1;
-  recv.reserved_up_to = 1;
-  pair.refused(1, recv, "reserved_up_to is 1");
+  recv.pair_stream = GW_MAX_STREAMS;
+  pair.refused(1, recv, "pair_stream is 64");
   // As compiled before the field was there; what follows the struct is not its own.
   recv.struct_bytes = offsetof(gw_call, up_to);
   gw_call send = pair.call(Collective::kSend, 0);

@@ -117,7 +117,7 @@ bool FakeDaemon::take_commands() {
     ipc::CommandExtra extra;
     while (client.queue.pop_command(command, extra) == ipc::PopResult::kEntry) {
       any = true;
-      if (command.ready_event != 0 && !client.events.contains(command.ready_event)) {
+      if (command.event() != 0 && !client.events.contains(command.event())) {
         complete(place, command, 0, ErrorCode::kNotFound, "no such event");
         continue;
       }
@@ -165,8 +165,8 @@ bool FakeDaemon::run_ops(Group& group) {
 }
 
 bool FakeDaemon::is_ready(Client& client, const ipc::CommandEntry& command) const {
-  return command.ready_event == 0 ||
-         client.events.at(command.ready_event)->state() == gpu::Event::State::kPassed;
+  return command.event() == 0 ||
+         client.events.at(command.event())->state() == gpu::Event::State::kPassed;
 }
 
 void FakeDaemon::run_op(Group& group, const std::vector<ipc::CommandEntry>& commands,

@@ -9,19 +9,23 @@
 namespace gradwire::test {
 
 bool FakeDaemon::run_transfers(Group& group) {
-  // Each pair of processes has an order of its own.
-  const auto first = [](Member& member, Collective collective, std::size_t peer) {
+  // Each stream of a pair of processes has an order of its own.
+  const auto first = [](Member& member, Collective collective, std::size_t peer, auto&& also) {
     return std::find_if(member.transfers.begin(), member.transfers.end(), [&](const auto& command) {
-      return command.collective == collective && command.root == peer;
+      return command.collective == collective && command.root == peer && also(command);
     });
   };
   for (std::size_t from = 0; from < group.all.size(); ++from) {
     for (std::size_t to = 0; to < group.all.size(); ++to) {
       Member& sender = group.all[from];
       Member& receiver = group.all[to];
-      const auto sent = first(sender, Collective::kSend, to);
-      const auto received = first(receiver, Collective::kRecv, from);
-      if (sent == sender.transfers.end() || received == receiver.transfers.end()) continue;
+      auto received = receiver.transfers.end();
+      const auto sent = first(sender, Collective::kSend, to, [&](const auto& send) {
+        received = first(receiver, Collective::kRecv, from,
+                         [&](const auto& recv) { return recv.stream() == send.stream(); });
+        return received != receiver.transfers.end();
+      });
+      if (sent == sender.transfers.end()) continue;
       const auto bytes_of = [](const ipc::CommandEntry& command) {
         return command.count * element_bytes(static_cast<DataType>(command.datatype));
       };

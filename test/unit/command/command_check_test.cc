@@ -34,6 +34,19 @@ const Hostile kHostile[] = {
     {"root of an all-reduce", [](auto& c) { c.root = 1; }, ErrorCode::kInvalidArgument,
      "root 1: all-reduce has no root"},
     {"flags", [](auto& c) { c.flags = 3; }, ErrorCode::kInvalidArgument, "flags 3 of all-reduce"},
+    {"a stream of a group that has one",
+     [](auto& c) {
+       c.collective = Collective::kSend;
+       c.ready_event = 1;
+     },
+     ErrorCode::kInvalidArgument,
+     "stream 1 of send: two processes of this group have 1, from 0 on"},
+    {"an event of an all-to-all",
+     [](auto& c) {
+       c.collective = Collective::kAllToAll;
+       c.ready_event = 1;
+     },
+     ErrorCode::kNotFound, "event 1 is not this client's"},
     {"a send up to a size",
      [](auto& c) {
        c.collective = Collective::kSend;
@@ -381,19 +394,4 @@ TEST_CASE("an op of more elements than a shard takes is refused by name, whateve
   CHECK_FALSE(check_command(command, limits, kPlace, view, view, ranges, refusal));
   CHECK_THAT(std::string(refusal.text),
              Catch::Contains("of 2 processes, is more than an op can have: 2^48 elements"));
-}
-
-TEST_CASE("commands conflict where one writes what the other touches") {
-  std::vector<std::byte> memory(100);
-  const auto range = [&](std::size_t begin, std::size_t end) {
-    return Range{memory.data() + begin, memory.data() + end};
-  };
-  const CommandRanges base{range(0, 10), range(20, 30)};
-  CHECK_FALSE(base.conflicts({range(0, 10), range(30, 40)}));  // both read the same
-  CHECK_FALSE(base.conflicts({range(5, 15), range(40, 50)}));
-  CHECK(base.conflicts({range(25, 35), range(40, 50)}));  // reads what we write
-  CHECK(base.conflicts({range(50, 60), range(9, 12)}));   // writes what we read
-  CHECK(base.conflicts({range(50, 60), range(29, 31)}));  // both write
-  CHECK_FALSE(base.conflicts({range(10, 20), range(30, 31)}));
-  CHECK_FALSE(base.conflicts({}));
 }

@@ -2,6 +2,7 @@
 // Residuals of ops with a wire format: which memory the daemon takes for them, that it stays until
 // the op is done, and that no other op may use it meanwhile.
 #include <array>
+#include <vector>
 
 #include "command_fixture.h"
 
@@ -162,4 +163,19 @@ TEST_CASE("residuals are nobody else's until their op is done, and then their me
   fed.op_done(1);
   CHECK(fed.finished() != nullptr);
   CHECK(fed.finished() != nullptr);
+}
+
+TEST_CASE("commands conflict where one writes what the other touches") {
+  std::vector<std::byte> memory(100);
+  const auto range = [&](std::size_t begin, std::size_t end) {
+    return Range{memory.data() + begin, memory.data() + end};
+  };
+  const CommandRanges base{range(0, 10), range(20, 30)};
+  CHECK_FALSE(base.conflicts({range(0, 10), range(30, 40)}));  // both read the same
+  CHECK_FALSE(base.conflicts({range(5, 15), range(40, 50)}));
+  CHECK(base.conflicts({range(25, 35), range(40, 50)}));  // reads what we write
+  CHECK(base.conflicts({range(50, 60), range(9, 12)}));   // writes what we read
+  CHECK(base.conflicts({range(50, 60), range(29, 31)}));  // both write
+  CHECK_FALSE(base.conflicts({range(10, 20), range(30, 31)}));
+  CHECK_FALSE(base.conflicts({}));
 }

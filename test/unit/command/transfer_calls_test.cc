@@ -14,10 +14,11 @@ namespace {
 /// Rank 1 of three ranks of two processes each: processes 2 and 3.
 struct Fixture {
   static constexpr std::uint32_t kProcesses = 6;
-  TransferCalls calls{{3, 2, nullptr}, 1, 2, 2};
+  TransferCalls calls;
   std::vector<std::byte> input = std::vector<std::byte>(6000);
   std::vector<std::byte> output = std::vector<std::byte>(6000);
 
+  explicit Fixture(std::uint16_t streams = 1) : calls({3, 2, nullptr}, 1, 2, 2, streams) {}
   TransferCommand command(Collective collective, std::uint64_t count, std::uint32_t root = 0) {
     TransferCommand made;
     made.call = {collective, DataType::kInt32, RedOp::kSum, count, root, 7};
@@ -93,6 +94,66 @@ TEST_CASE("a pair has one transfer under way; others are not held back by one th
   given = f.take(0);
   REQUIRE(given.size() == 1);
   CHECK(given[0]->terms.bytes == 8);
+}
+
+TEST_CASE("streams of a pair do not wait for each other, and each has one lane") {
+  Fixture f(3);
+  const auto add = [&](std::uint16_t record, std::uint16_t stream, bool up_to = false) {
+    TransferCommand recv = f.command(Collective::kRecv, 1u + record, 4);
+    recv.stream = stream;
+    recv.up_to = up_to;
+    f.calls.add(0, record, recv);
+  };
+  add(0, 2);
+  add(1, 2);
+  add(2, 1, true);
+  add(3, 0);
+  f.calls.add(0, 4, f.command(Collective::kAllToAll, 1));
+  // From process 4 to 2: stream 2 has lane 0 of two, stream 1 lane 1.
+  auto first = f.take(0);
+  auto second = f.take(1);
+  const auto of_recv = [](std::vector<const collective::TransferSpec*>& given) {
+    std::erase_if(
+        given, [](const auto* spec) { return spec->terms.call != wire::TransferCall::kSendRecv; });
+  };
+  of_recv(first);
+  of_recv(second);
+  REQUIRE(first.size() == 2);
+  CHECK(first[0]->pair == wire::ProcessPair{4, 2, 2});
+  CHECK(first[0]->terms.bytes == 4);
+  CHECK(first[1]->pair == wire::ProcessPair{4, 2, 0});
+  REQUIRE(second.size() == 2);
+  CHECK(second[0]->pair == wire::ProcessPair{4, 2, 1});
+  CHECK(second[0]->up_to);
+  CHECK(second[1]->pair == wire::ProcessPair{4, 2, 0});
+  f.calls.lane_sized(second[0]->id, 5);
+  CHECK_FALSE(f.calls.has_news());
+  f.calls.lane_done(second[0]->id, 1);
+  CHECK(f.over() == std::vector{2});
+  f.calls.lane_done(first[0]->id, 0);
+  CHECK(f.over() == std::vector{0});
+  first = f.take(0);
+  REQUIRE(first.size() == 1);  // the stream's next, and the all-to-all's waits for stream 0
+  CHECK(first[0]->terms.bytes == 8);
+  CHECK(f.take(1).empty());
+  f.done(second[1]->id);
+  CHECK(f.over() == std::vector{3});
+  CHECK(f.take(1).size() == 1);
+}
+
+TEST_CASE("a member that has left leaves others of its rank waiting, of whichever stream") {
+  Fixture f(3);
+  CHECK_FALSE(f.calls.needs(0, 1));
+  TransferCommand recv = f.command(Collective::kRecv, 1, 3);
+  recv.stream = 2;
+  f.calls.add(0, 0, recv);
+  CHECK(f.calls.needs(0, 1));
+  TransferCommand send = f.command(Collective::kSend, 1, 2);
+  f.calls.add(1, 0, send);
+  CHECK(f.calls.needs(0, 1));
+  send.stream = 2;
+  f.calls.add(1, 1, send);
+  CHECK_FALSE(f.calls.needs(0, 1));
 }
 
 TEST_CASE("a receive up to a size goes to the first lane until that knows the size") {

@@ -257,6 +257,25 @@ TEST_CASE("sums may travel in formats if every daemon has them, and else it is s
   CHECK(tile_agreement(std::span(table).first(1)).why_no_formats.empty());
 }
 
+TEST_CASE("a pair has the fewest streams that a daemon says, and no more than there are places") {
+  auto table = table_of(2);
+  const auto streams = [&](std::uint16_t members) {
+    const TransferAgreement agreed = transfer_agreement(table, GroupProcesses{2, members, nullptr});
+    return agreed.possible ? int{agreed.streams} : 0;
+  };
+  for (ipc::RankInfo& info : table) info.transfers = 0;
+  CHECK(streams(1) == 0);
+  table[0].transfers = table[1].transfers = collective::kStreamsMax;
+  CHECK(streams(1) == 64);
+  CHECK(streams(5) == 64);  // 5 x 10 pairs
+  CHECK(streams(8) == 32);  // 8 x 16 pairs
+  CHECK(streams(64) == 1);  // 64 x 128 pairs, more than there are streams for
+  table[1].transfers = 1;   // an older daemon
+  CHECK(streams(1) == 1);
+  table[0].transfers = table[1].transfers = UINT16_MAX;
+  CHECK(streams(1) == 64);
+}
+
 TEST_CASE("formation asks for ranks off the ring in turn, and names who does not answer") {
   FakeDaemon daemon;
   daemon.options.daemon.direct_kib = 64;

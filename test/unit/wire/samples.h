@@ -95,8 +95,8 @@ inline Receipt sample_receipt() {
 }
 inline OfferHeader sample_offer(PacketType type) {
   const bool piece = type == PacketType::kPiece;
-  return {.pair = {0x8182, 0x9192},
-          .sequence = 0x0102030405060708,
+  return {.pair = {0x8182, 0x9192, 0x0102},
+          .sequence = 0x030405060708,
           .terms = {0x31323334, 0x21222324, TransferCall::kScatter},
           .chunk = piece ? 0x11121314u : 0,
           .asks = !piece,
@@ -105,8 +105,8 @@ inline OfferHeader sample_offer(PacketType type) {
 }
 
 inline PullHeader sample_pull() {
-  return {.pair = {0x8182, 0x9192},
-          .sequence = 0x0102030405060708,
+  return {.pair = {0x8182, 0x9192, 0x0102},
+          .sequence = 0x030405060708,
           .wanted = 0x5152535455565758,
           .first = 0x11121314,
           .echo = 0x71727374,

@@ -18,6 +18,8 @@ inline constexpr TimeNs kSecond = 1'000'000'000;
 /// Groups of ranks with transfers, and what became of their ends.
 class Stand final : public Observer {
  public:
+  static constexpr std::uint16_t kStreams = 8;
+
   explicit Stand(std::uint16_t nranks, std::uint16_t members = 1, std::uint8_t lanes = 1,
                  std::uint32_t pairs_max = 64)
       : world_(options(nranks), trace_, *this), nranks_(nranks) {
@@ -27,6 +29,7 @@ class Stand final : public Observer {
     group.lanes = lanes;
     group.shard.payload_bytes = 256;
     group.shard.pairs_max = pairs_max;
+    group.shard.streams = kStreams;
     group_ = world_.add_group(group);
     for (std::uint16_t rank = 0; rank < nranks; ++rank) world_.start(group_, rank);
     REQUIRE(world_.run_until([this] { return formed_ == nranks_; }, kSecond));
