@@ -49,7 +49,7 @@ PAYLOADS = [
 # Both ranks: a contribution of a direct op, with its share of receipts; a piece of a transfer, with
 # its share of pulls and of commands; a chunk of an op of two, so that a run shares nothing; a chunk
 # that goes to its owner as a part and comes back as a result, with its share of words.
-# Measured on 2026-11-28: 6,274, 3,461 and 19,562; by tiles 9,988 and 18,981, before 14,525 and
+# Measured on 2026-11-28: 6,274, 3,461 and 19,562; by tiles 10,067 and 19,066, before 14,525 and
 # 35,832: the own part was copied, and folds went over a block on the stack. Receives up to a size
 # made a piece 3,498, streams of a pair 3,552: who they are is compared, and looked up, by one
 # number more.
@@ -60,9 +60,9 @@ OFF_RING = [
     Cost("a chunk of 1408 bytes that comes alone", "runs of one chunk of 1408 bytes",
          "off_ring_rounds", 2 * 500, 19_900),
     Cost("a chunk of 1408 bytes by tiles", "by tiles chunks of 1408 bytes", "off_ring_rounds",
-         4000, 10_100),
+         4000, 10_250),
     Cost("a chunk of 8192 bytes by tiles", "by tiles chunks of 8192 bytes", "off_ring_rounds",
-         4000, 19_200),
+         4000, 19_400),
 ]
 
 # The same beside 1 and beside 64 groups and clients to which nothing happens, within SAME.
