@@ -37,9 +37,9 @@ def wrong_transfers(client, try_command, handle, memory, size, view):
             try_command(f"{name} with event or stream {event}",
                         f"stream {event}" if kind in (SEND, RECV) else f"event {event}", handle, 1,
                         input_memory=memory, output_offset=size // 2, kind=kind, event=event)
-        wrong_flags = (3, 4, 255)
+        wrong_flags = (2, 3, 255)
         wrong_flags += (1,) if kind in (SEND, RECV) else ()
-        wrong_flags += (2,) if kind != RECV else ()
+        wrong_flags += (4,) if kind != RECV else ()
         for flags in wrong_flags:
             try_command(f"{name} with flags {flags}", "flags", handle, 1, input_memory=memory,
                         output_offset=size // 2, kind=kind, flags=flags)
