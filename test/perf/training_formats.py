@@ -21,8 +21,8 @@ import time
 LAST = 100  # steps of the end whose mean loss counts
 EVALUATED = 128  # windows of text, the same for all, for the loss after the last step
 # DDP's buckets, so small that a model of more has several. PowerSGD has one: its hook makes calls
-# in callbacks, and of several buckets Gloo's threads make them in different orders, and wait for
-# ever.
+# in callbacks, and with several buckets, whose callbacks come in any order, it was seen to wait for
+# ever on Gloo.
 BUCKET_MB = 1
 POWERSGD_BUCKET_MB = 100
 

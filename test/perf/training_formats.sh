@@ -3,6 +3,7 @@
 # What wire formats do to the loss of the demo's models (training_formats.py): two processes at two
 # daemons joined by memif. By hand; an hour or more on two cores:
 #   GRADWIRE_TORCH_VENV=... GRADWIRE_BUILD=build test/perf/training_formats.sh FOLDER [OPTION...]
+#   GRADWIRE_TORCH_VENV=... GRADWIRE_BUILD=build test/perf/training_formats.sh FOLDER [OPTION...]
 . "$(dirname "$0")/../torch/_torch.sh"
 
 folder=${1:?a folder for the results}
