@@ -334,11 +334,11 @@ def _check_op(op, factor):
                          % (op, factor))
 
 
-def _wire_of(wire):
-    """The number of the wire format ``wire``; None is 0, "same"."""
-    if wire is not None and (not isinstance(wire, str) or wire not in WIRES):
+def wire_number(wire):
+    """The number of the wire format ``wire``."""
+    if not isinstance(wire, str) or wire not in WIRES:
         raise ValueError("wire is %r: it must be one of %s" % (wire, ", ".join(WIRES)))
-    return WIRES[wire or "same"]
+    return WIRES[wire]
 
 
 def _check_dtype(dtype):
@@ -533,7 +533,7 @@ class Group(Transfers):
             count, 0 if given is None else DATATYPES[given.name], redop, root,
             integer(tag, "tag", 0, MAX_U32), 0 if factor is None else factor,
             None if stream is None else handle_of(stream), stream is not None,
-            _wire_of(wire), *counts,
+            0 if wire is None else wire_number(wire), *counts,
             0 if source is None else source.nbytes, 0 if target is None else target.nbytes, 1, 0,
             *(self._residual(array, source) for array in residuals),
             up_to, integer(pair_stream, "pair_stream", 0, MAX_U32),

@@ -3,7 +3,7 @@
 import numpy
 
 from ._native import GradwireError, Status, check, lib
-from .client import _OF_NUMPY, DATATYPES, WIRES, _Buffer
+from .client import _OF_NUMPY, DATATYPES, _Buffer, wire_number
 
 
 def round_trip(values, wire, out=None, residual=None, dtype=None):
@@ -15,8 +15,7 @@ def round_trip(values, wire, out=None, residual=None, dtype=None):
     ``residual``: an array or tensor of fp32 and that size, for ``values`` less what they decode to,
     0 where that is no finite number: add it to the next step's values (error feedback).
     ``dtype``: "bf16" if numpy's 16-bit integers are that. Returns ``out``."""
-    if wire not in WIRES:
-        raise ValueError("wire is %r: it must be one of %s" % (wire, ", ".join(WIRES)))
+    number = wire_number(wire)
     source = _on_host(values, dtype, "values")
     if out is None:
         kind = {name: kind for kind, name in _OF_NUMPY.items()}.get(source.name, "uint16")
@@ -26,7 +25,7 @@ def round_trip(values, wire, out=None, residual=None, dtype=None):
     lost = None
     if residual is not None:
         lost = _writable(residual, None, "residual", "fp32", source.count)
-    check(lib.gw_round_trip(WIRES[wire], DATATYPES[source.name], source.count, source.address,
+    check(lib.gw_round_trip(number, DATATYPES[source.name], source.count, source.address,
                             target.address, None if lost is None else lost.address))
     return out
 

@@ -52,7 +52,8 @@ bool TileFormats::make_part(const TileOp& op, const TileCut::Tile& tile,
   if (op.spec.residual_in != nullptr) part.residual_in = {op.spec.residual_in + first, bytes};
   if (op.spec.residual_out != nullptr) part.residual_out = {op.spec.residual_out + first, bytes};
   if (!codec_.make_part(part)) return false;
-  if (planted(PlantedBug::kResidualAddedTwice) && !part.residual_out.empty()) {
+  const bool has_both = !part.residual_in.empty() && !part.residual_out.empty();
+  if (planted(PlantedBug::kResidualAddedTwice) && has_both) {
     std::memcpy(const_cast<std::byte*>(part.residual_in.data()), part.residual_out.data(), bytes);
   }
   return true;

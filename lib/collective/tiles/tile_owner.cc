@@ -75,6 +75,19 @@ bool TileOwner::copy_next(TileOp& op) noexcept {
   return folds_.backend().run(store_of(config_, op.spec, tile, 0, tile.count, from));
 }
 
+reduce::Entry TileOwner::result_of(const TileOp& op, const ChunkMemory& memory,
+                                   std::uint32_t count) const noexcept {
+  reduce::Entry entry;
+  entry.datatype = op.spec.datatype;
+  entry.redop = op.spec.redop;
+  entry.finalize = true;
+  entry.output_count = memory.output_count;
+  entry.count = count;
+  entry.divisor = config_.processes().count();
+  entry.outputs = memory.outputs;
+  return entry;
+}
+
 bool TileOwner::take_part(const TileOp& op, std::uint16_t source, const TileCut::Tile& tile,
                           const TileCut::Chunk& chunk,
                           std::span<const std::byte> payload) noexcept {
@@ -84,18 +97,11 @@ bool TileOwner::take_part(const TileOp& op, std::uint16_t source, const TileCut:
   }
   const ChunkMemory memory = memory_of(config_, op.spec, tile, chunk.at);
   const std::uint32_t width = element_bytes(op.spec.datatype);
-  reduce::Entry entry;
+  reduce::Entry entry = result_of(op, memory, chunk.count);
   entry.kind = reduce::Kind::kReduceToOutput;
-  entry.datatype = op.spec.datatype;
-  entry.redop = op.spec.redop;
-  entry.finalize = true;
   entry.member_count = memory.input_count;
-  entry.output_count = memory.output_count;
-  entry.count = chunk.count;
-  entry.divisor = config_.processes().count();
   entry.packet = const_cast<std::byte*>(payload.data());  // It is only read.
   entry.inputs = memory.inputs;
-  entry.outputs = memory.outputs;
   entry.factors = op.spec.factors;
   entry.offset_bytes = memory.first_input * width;
   entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width) -
@@ -156,19 +162,15 @@ bool TileOwner::fold(const TileOp& op, std::uint16_t place) noexcept {
       }
       sources_[h] = part;
     }
-    reduce::Entry entry;
+    reduce::Entry entry = result_of(op, memory, run.count);
     entry.kind = reduce::Kind::kFoldInOrder;
-    entry.datatype = op.spec.datatype;
-    entry.redop = op.spec.redop;
-    entry.finalize = true;
     entry.member_count = config_.member_count;
-    entry.output_count = memory.output_count;
     entry.source_count = config_.nranks;
-    entry.count = run.count;
-    entry.divisor = config_.processes().count();
     entry.inputs = sources_.data();
-    entry.packet = has_own ? nullptr : result + std::size_t{run.at} * width;
-    entry.outputs = has_own ? memory.outputs : nullptr;
+    if (!has_own) {
+      entry.packet = result + std::size_t{run.at} * width;
+      entry.outputs = nullptr;
+    }
     entry.output_shift_bytes = static_cast<std::int64_t>(memory.first_output * width);
     if (!folds_.backend().run(entry)) return false;
   }

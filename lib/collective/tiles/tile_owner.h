@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collective/ops/fold_queue.h"
+#include "collective/ops/op_memory.h"
 #include "collective/shard_config.h"
 #include "collective/tiles/tile_formats.h"
 #include "collective/tiles/tile_ops.h"
@@ -77,6 +78,10 @@ class TileOwner {
   [[nodiscard]] bool folds_chunks(const TileOp& op) const noexcept {
     return config_.nranks == 2 && !config_.folds_only() && op.spec.wire == WireFormat::kSame;
   }
+  /// An entry that makes `count` elements of a result of what is still to be said, and stores them
+  /// in the outputs here.
+  [[nodiscard]] reduce::Entry result_of(const TileOp& op, const ChunkMemory& memory,
+                                        std::uint32_t count) const noexcept;
   [[nodiscard]] bool fold(const TileOp& op, std::uint16_t place) noexcept;
   [[nodiscard]] bool fold_encoded(const TileOp& op, std::uint16_t place) noexcept;
   [[nodiscard]] bool copy_next(TileOp& op) noexcept;
