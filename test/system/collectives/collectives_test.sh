@@ -3,27 +3,13 @@
 # Every collective through real daemons: 2, 3 and 4 ranks, several members a rank, odd counts, each
 # kind of memory, apart and in place; gradwire-perf checks them by its own reference.
 . "$(dirname "$0")/../_init.sh"
+. "$(dirname "$0")/../_perf.sh"
 
 collectives() { "$python" "$programs/collectives.py" "$@"; }
-
-# perf RANKS MEMBERS OPTION...: gradwire-perf on every member.
-runs=0
-perf() {
-  local ranks=$1 members=$2 rank member names=() name
-  shift 2
-  runs=$((runs + 1))
-  mkdir "$run_dir/meet$runs"
-  for ((rank = 0; rank < ranks; rank++)); do
-    for ((member = 0; member < members; member++)); do
-      name=perf$runs-$rank-$member
-      names+=("$name")
-      background "$name" "$gradwire_perf" --socket "$(daemon_socket $rank)" --rank $rank \
-        --nranks "$ranks" --member $member --members "$members" -n 3 -w 1 --check \
-        --rendezvous "$run_dir/meet$runs" "$@"
-    done
-  done
-  for name in "${names[@]}"; do expect_ended "gradwire-perf $*: $name" "$name"; done
-  sed 's/^/       /' "$run_dir/perf$runs-0-0.out"
+# shown RANKS MEMBERS OPTION...: perf, and what it printed.
+shown() {
+  perf "$@"
+  sed 's/^/       /' "$run_dir/perf$perf_runs-0-0.out"
 }
 
 for ranks in 2 3 4; do
@@ -37,12 +23,12 @@ for ranks in 2 3 4; do
   if ((ranks == 3)); then
     # shellcheck disable=SC2046
     expect "three members" collectives --members 3 --datatypes fp64,int32 $(sockets 3)
-    perf 3 2 --collective reduce-scatter -d bf16 -o avg --sizes 4,10007,1M
-    perf 3 1 --collective reduce-scatter --in-place --sizes 12,3M
-    perf 3 2 --collective all-gather -d int8 --sizes 6,10007,1M --in-place
-    perf 3 1 --collective broadcast --root 2 --sizes 4,10007,3M
-    perf 3 2 --collective reduce --root 3 -d fp16 -o max --sizes 4,10007,1M
-    perf 3 2 --collective barrier
+    shown 3 2 --collective reduce-scatter -d bf16 -o avg --sizes 4,10007,1M
+    shown 3 1 --collective reduce-scatter --in-place --sizes 12,3M
+    shown 3 2 --collective all-gather -d int8 --sizes 6,10007,1M --in-place
+    shown 3 1 --collective broadcast --root 2 --sizes 4,10007,3M
+    shown 3 2 --collective reduce --root 3 -d fp16 -o max --sizes 4,10007,1M
+    shown 3 2 --collective barrier
   fi
   for ((rank = 0; rank < ranks; rank++)); do expect_stop "$rank" TERM; done
 done

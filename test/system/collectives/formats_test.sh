@@ -5,25 +5,7 @@
 # without a format, while frames are lost. Every bit is compared with the reference. Calls that
 # differ, a group that has no formats, and a daemon that is killed in the middle of an op.
 . "$(dirname "$0")/../_init.sh"
-
-# perf RANKS MEMBERS OPTION...: gradwire-perf on every member.
-runs=0
-perf() {
-  local ranks=$1 members=$2 rank member names=() name
-  shift 2
-  runs=$((runs + 1))
-  mkdir "$run_dir/meet$runs"
-  for ((rank = 0; rank < ranks; rank++)); do
-    for ((member = 0; member < members; member++)); do
-      name=perf$runs-$rank-$member
-      names+=("$name")
-      background "$name" "$gradwire_perf" --socket "$(daemon_socket "$rank")" --rank "$rank" \
-        --nranks "$ranks" --member "$member" --members "$members" -n 3 -w 1 --check \
-        --rendezvous "$run_dir/meet$runs" "$@"
-    done
-  done
-  for name in "${names[@]}"; do expect_ended "gradwire-perf $*: $name" "$name"; done
-}
+. "$(dirname "$0")/../_perf.sh"
 
 all_of() {
   local ranks=$1 wire
@@ -73,4 +55,27 @@ step "one daemon, where nothing travels"
 memif_ring_start 1
 # shellcheck disable=SC2046
 expect "one rank" "$python" "$programs/formats.py" --members 2 $(sockets 1)
+expect_stop 0 TERM
+
+step "a daemon is killed in the middle of an op"
+memif_ring_start 2 --timeouts.silence_ms $((1000 * timeout_multiplier))
+# travelled: ops that did as int8 at daemon 0.
+travelled() {
+  "$gradwire_cli" status --json --socket "$(daemon_socket 0)" | "$python" -c '
+import json, sys
+groups = json.load(sys.stdin)["groups"]
+print(sum(shard["counters"]["ops_int8"] for group in groups for shard in group["shards"]))'
+}
+moves() { (($(travelled) > 2)); }
+mkdir "$run_dir/endless"
+for rank in 0 1; do
+  background "endless-$rank" "$gradwire_perf" --socket "$(daemon_socket "$rank")" --rank "$rank" \
+    --nranks 2 --rendezvous "$run_dir/endless" --wire int8 --sizes 4M:1000000 --no-check
+done
+eventually 20 moves || fail "nothing travels as int8"
+daemon_stop 1 KILL || true
+for rank in 0 1; do
+  if ended "endless-$rank"; then fail "rank $rank succeeded without a daemon"; fi
+done
+expect_text "rank 0's error" 'rank 1' "$run_dir/endless-0.out"
 expect_stop 0 TERM

@@ -8,6 +8,7 @@
 # has its bits, and when it is killed in the middle of an op the processes are told by name.
 . "$(dirname "$0")/../_init.sh"
 . "$(dirname "$0")/../_fabric.sh"
+. "$(dirname "$0")/../_perf.sh"
 
 # Nothing is direct, gathered, an exchange or in two steps: what can goes by tiles.
 tiles=(--transport.tiles always --transport.tile_scratch_kib 1024 --transport.direct_kib 0
@@ -19,25 +20,6 @@ by_tiles() {
 import json, sys
 groups = json.load(sys.stdin)["groups"]
 print(sum(shard["counters"]["ops_tiles"] for group in groups for shard in group["shards"]))'
-}
-
-# perf RANKS MEMBERS OPTION...: gradwire-perf on every member.
-runs=0
-perf() {
-  local ranks=$1 members=$2 rank member names=() name
-  shift 2
-  runs=$((runs + 1))
-  mkdir "$run_dir/meet$runs"
-  for ((rank = 0; rank < ranks; rank++)); do
-    for ((member = 0; member < members; member++)); do
-      name=perf$runs-$rank-$member
-      names+=("$name")
-      background "$name" "$gradwire_perf" --socket "$(daemon_socket "$rank")" --rank "$rank" \
-        --nranks "$ranks" --member "$member" --members "$members" -n 3 -w 1 --check \
-        --rendezvous "$run_dir/meet$runs" "$@"
-    done
-  done
-  for name in "${names[@]}"; do expect_ended "gradwire-perf $*: $name" "$name"; done
 }
 
 # endless GROUP: clients of two ranks that sum 4 MiB until they are stopped.
