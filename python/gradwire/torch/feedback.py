@@ -5,7 +5,8 @@ the rank has the memory: two arrays of fp32 for each bucket, which take turns, s
 is made twice reads and writes the same both times.
 
 DDP lays out its buckets anew after the first step. A residual belongs to parameters: it is dropped
-when a bucket has others than before."""
+once one of them comes in another bucket. Training comes first: a bucket whose own memory lacks gets
+that of residuals, which are gone from then on (Feedback.give_up)."""
 import weakref
 
 import torch
@@ -21,44 +22,44 @@ _ALIGNED = 64
 class Residuals:
     """Of one bucket."""
 
-    def __init__(self):
+    def __init__(self, index, parameters):
+        """``parameters``: whose gradients the bucket has; None: nobody says, so its index tells."""
+        self.index = index
+        self.parameters = None if parameters is None else [weakref.ref(own) for own in parameters]
         self.memory = None
-        self.arrays = None  # [2]
-        self.count = self.parameters = None
+        self.arrays = None
+        self.count = None
         self.turn = 0  # which array is read
         self.filled = False  # and whether it has anything
         self.busy = False
+        self.given_up = False
         self.ops = 0
 
-    def lay_out(self, client, count, parameters):
-        """Returns whether a residual was dropped."""
-        if count == self.count and self._has(parameters):
-            return False
-        dropped, self.filled = self.filled, False
-        self.count = None
-        stride = -(-4 * count // _ALIGNED) * _ALIGNED
-        self.arrays = None
-        if self.memory is None or self.memory.nbytes < 2 * stride:
-            self.memory = None  # given back, before more is asked for
-            self.memory = client.allocate(2 * stride)
-        self.arrays = [self.memory.array("float32", count, at) for at in (0, stride)]
-        self.count = count
-        self.parameters = None
-        if parameters is not None:
-            self.parameters = [weakref.ref(parameter) for parameter in parameters]
-        return dropped
-
-    def forget(self):
-        """Gives the memory back."""
-        self.memory = self.arrays = self.count = self.parameters = None
-        self.filled = False
-
-    def _has(self, parameters):
-        if self.parameters is None or parameters is None:
-            return self.parameters is parameters
+    def is_of(self, parameters):
         return len(self.parameters) == len(parameters) and all(
             known() is parameter for known, parameter in zip(self.parameters, parameters)
         )
+
+    def is_dead(self):
+        return self.parameters is not None and all(known() is None for known in self.parameters)
+
+    def lay_out(self, client, count, arrays):
+        """Has so many arrays of ``count`` afterwards."""
+        if self.arrays is not None and count == self.count and arrays == len(self.arrays):
+            return
+        stride = -(-4 * count // _ALIGNED) * _ALIGNED
+        self.arrays = self.count = None
+        if self.memory is None or self.memory.nbytes < arrays * stride:
+            self.memory = None  # given back, before more is asked for
+            self.memory = client.allocate(arrays * stride)
+        self.arrays = [self.memory.array("float32", count, at * stride) for at in range(arrays)]
+        self.count = count
+
+    def forget(self):
+        """Gives the memory back. Returns whether something was kept there for the next op."""
+        kept, self.filled = self.filled, False
+        self.memory = self.arrays = self.count = None
+        return kept
 
 
 class Turn:
@@ -84,6 +85,8 @@ class Turn:
         try:
             if well and self.samples:
                 self._tally.measured(torch.from_numpy(after), self.bound)
+        except (RuntimeError, MemoryError) as error:  # torch lacks memory for it
+            self._tally.fell_back(formats.SAMPLE, str(error))
         finally:
             if not self._keeps:
                 residuals.forget()
@@ -103,7 +106,7 @@ class Feedback:
         self.sample_every = formats.SAMPLE_EVERY
         self._client = client
         self._feeds_back = feeds_back
-        self._buckets = {}
+        self._by_index, self._by_parameter = {}, {}  # Residuals; by the id of each parameter
         self._group = self._why_not = None
 
     def join(self, group):
@@ -129,7 +132,7 @@ class Feedback:
         group, count = self._group, tensor.numel()
         if group.member != 0:
             return Turn()
-        residuals = self._buckets.setdefault(index, Residuals())
+        residuals = self._of(index, parameters)
         if residuals.busy:
             raise GradwireError(
                 Status.BUSY, "bucket %d was passed to the hook again before its last sum was "
@@ -138,44 +141,97 @@ class Feedback:
         # Another bucket each time, so that the cost is spread.
         samples = (residuals.ops + index) % self.sample_every == 0
         residuals.ops += 1
-        if not (self._feeds_back or samples) or not self._prepare(residuals, count, parameters):
+        if not (self._feeds_back or samples) or not self._prepare(residuals, count):
             return Turn()
-        before, after = (residuals.arrays[(residuals.turn + at) % 2] for at in (0, 1))
+        before, after = None, residuals.arrays[-1]
+        if self._feeds_back:
+            before, after = (residuals.arrays[(residuals.turn + at) % 2] for at in (0, 1))
         if not residuals.filled:
             before = None
         turn = Turn(residuals, self.tally, (before, after), self._feeds_back)
-        turn.samples = samples
-        if samples and group.members == 1:  # only the daemon knows what several come to
-            turn.bound = self._bound(tensor, before)
+        if samples:
+            self._sample(turn, tensor, before)
         residuals.busy = True
         return turn
+
+    def give_up(self):
+        """Gives the memory of one bucket's residuals back for good, since a bucket's gradients need
+        it. Returns whether there was one."""
+        for residuals in reversed(self._all()):
+            if residuals.busy or residuals.memory is None:
+                continue
+            residuals.given_up = True
+            residuals.forget()
+            self.tally.fell_back(self._what(), "the daemon's gradient memory is needed for the "
+                                               "gradients")
+            return True
+        return False
+
+    def _all(self):
+        return list(dict.fromkeys([*self._by_index.values(), *self._by_parameter.values()]))
+
+    def _of(self, index, parameters):
+        """The residuals of a bucket. Those of other buckets that share a parameter with it, or
+        whose model is gone, are dropped."""
+        if parameters is None:
+            if index not in self._by_index:
+                self._by_index[index] = Residuals(index, None)
+            return self._by_index[index]
+        known = self._by_parameter.get(id(parameters[0])) if parameters else None
+        if known is not None and known.is_of(parameters):
+            return known
+        own = {id(parameter) for parameter in parameters}
+        for other in self._all():
+            if other.busy or other.parameters is None:
+                continue
+            if other.is_dead() or not own.isdisjoint(id(known()) for known in other.parameters):
+                self.resets += other.forget() and not other.is_dead()
+                self._by_parameter = {
+                    key: value for key, value in self._by_parameter.items() if value is not other
+                }
+        residuals = Residuals(index, parameters)
+        self._by_parameter.update(dict.fromkeys(own, residuals))
+        return residuals
 
     def took(self, tensor):
         count = tensor.numel()
         self.tally.took(self.wire, count * tensor.element_size(),
                         formats.encoded_bytes(self.wire, count), self._group.nranks, 2)
 
-    def _bound(self, tensor, before):
-        """What the encoding of the tensor and the residual may lose, computed where the tensor
-        is."""
-        values = tensor.detach().reshape(-1).float()
-        if before is not None:
-            values = values + torch.from_numpy(before).to(values.device)
-        return formats.bounds(self.wire, values)
+    def _what(self):
+        return "residuals of %s" % self.wire if self._feeds_back else formats.SAMPLE
 
-    def _prepare(self, residuals, count, parameters):
-        """Whether there is memory for residuals."""
-        what = "residuals of %s" % self.wire
-        if self._client.memory_device() is not None:
-            self.tally.fell_back(what, "the daemon's gradient memory is on a GPU")
+    def _sample(self, turn, tensor, before):
+        """The op's loss is measured, beside what the encoding of the tensor and the residual may
+        lose, which is computed where the tensor is."""
+        turn.samples = True
+        if self._group.members != 1:  # only the daemon knows what several come to
+            return
+        try:
+            values = tensor.detach().reshape(-1).float()
+            if before is not None:
+                values = values + torch.from_numpy(before).to(values.device)
+            turn.bound = formats.bounds(self.wire, values)
+        except (RuntimeError, MemoryError) as error:  # torch lacks memory for it
+            turn.samples = False
+            self.tally.fell_back(formats.SAMPLE, str(error))
+
+    def _prepare(self, residuals, count):
+        """Whether there is memory for residuals. Only this process asks, so nothing raises but what
+        also ends its ops."""
+        if residuals.given_up:
             return False
         try:
-            if residuals.lay_out(self._client, count, parameters):
+            if self._client.memory_device() is not None:
+                self.tally.fell_back(self._what(), "the daemon's gradient memory is on a GPU")
+                return False
+            if count != residuals.count and residuals.forget():
                 self.resets += 1
+            residuals.lay_out(self._client, count, 2 if self._feeds_back else 1)
         except GradwireError as error:
             if error.code != Status.RESOURCE_EXHAUSTED:
                 raise
-            self.tally.fell_back(what, "the daemon has no gradient memory left for them")
+            self.tally.fell_back(self._what(), "the daemon has no gradient memory left for them")
             return False
         return True
 
@@ -185,4 +241,5 @@ class Feedback:
         return dict(self.tally.stats(), format=self.wire, residual_resets=self.resets)
 
     def close(self):
-        self._buckets.clear()
+        self._by_index.clear()
+        self._by_parameter.clear()

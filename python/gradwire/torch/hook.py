@@ -164,7 +164,12 @@ class GradwireState:
         self._thread = None
         self._queue = queue.SimpleQueue()
         self._callbacks = Callbacks()
-        self._join(rank, nranks, member, members, self._name)
+        self.group = None
+        try:
+            self._join(rank, nranks, member, members, self._name)
+        except BaseException:
+            self.close()
+            raise
 
     def _join(self, rank, nranks, member, members, prefix):
         self.group = rendezvous.form_group(
@@ -178,9 +183,15 @@ class GradwireState:
             timeout=self.timeout,
             prefix=prefix,
         )
-        if self._compares:
-            self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
-        self._feedback.join(self.group)
+        try:
+            if self._compares:
+                self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
+            self._feedback.join(self.group)
+        except BaseException:
+            # No thread would end this group's ops: without the group nobody posts any, and the
+            # other processes hear of its end.
+            self._end_group()
+            raise
         self._completed_op = 0
         self._abort = None
         self._thread = threading.Thread(target=self._complete, name="gradwire", daemon=True)
@@ -196,10 +207,18 @@ class GradwireState:
                                  "there: wait for the future that the hook returned" % index
                 )
             if bucket is None or bucket.memory.nbytes < nbytes:
-                bucket = _Bucket(self.client.allocate(nbytes))
-                self._buckets[index] = bucket
+                bucket = self._buckets[index] = _Bucket(self._allocate(nbytes))
             bucket.busy = True
             return bucket
+
+    def _allocate(self, nbytes):
+        """Gradient memory, if need be that of residuals."""
+        while True:
+            try:
+                return self.client.allocate(nbytes)
+            except GradwireError as error:
+                if error.code != Status.RESOURCE_EXHAUSTED or not self._feedback.give_up():
+                    raise
 
     def _reduce(self, index, tensor, parameters=None):
         """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it.

@@ -27,6 +27,8 @@ _BF16_LEAST = 2.0**-134
 _BF16_MOST = float.fromhex("0x1.fep127")
 # How often losses are measured: that costs a pass over the elements.
 SAMPLE_EVERY = 100
+# What goes missing if torch has no memory for that.
+SAMPLE = "a measurement of what the encoding loses"
 # The backend measures so many of an op.
 _SAMPLE_ELEMENTS = 1 << 18
 # From how many bytes on, if GRADWIRE_REDUCE_SCATTER_FORMAT_FROM does not say it.
@@ -251,7 +253,13 @@ class GroupFormats:
         if group is None:
             return "its group has ended"
         if wire not in self._why_not:
-            self._why_not[wire] = why_not(backend.engine.client, group, wire)
+            try:
+                self._why_not[wire] = why_not(backend.engine.client, group, wire)
+            except BaseException as error:
+                # The others know, and post: they shall not wait for this process.
+                group.abort("rank %d could not ask its daemon whether sums may travel as %s: %s"
+                            % (group.rank, wire, error))
+                raise
         return self._why_not[wire]
 
 
@@ -260,7 +268,10 @@ def _measure(tally, wire, source, count, group):
     encoded from, which is so of the only member of a rank."""
     if group.members != 1 or not source.is_cpu:
         return
-    values = source.detach().reshape(-1)[:count]
-    lost = torch.empty(count, dtype=torch.float32)
-    round_trip(values, wire, out=torch.empty_like(values), residual=lost)
-    tally.measured(lost, bounds(wire, values.float()))
+    try:
+        values = source.detach().reshape(-1)[:count]
+        lost = torch.empty(count, dtype=torch.float32)
+        round_trip(values, wire, out=torch.empty_like(values), residual=lost)
+        tally.measured(lost, bounds(wire, values.float()))
+    except (RuntimeError, MemoryError) as error:  # torch lacks memory for it
+        tally.fell_back(SAMPLE, str(error))

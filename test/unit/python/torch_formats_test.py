@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -19,7 +20,7 @@ except ImportError:
 
 import gradwire
 from gradwire import GradwireError
-from gradwire._native import ALL_REDUCE, BROADCAST, REDUCE_SCATTER
+from gradwire._native import ALL_REDUCE, BROADCAST, REDUCE_SCATTER, Status
 from gradwire.client import DATATYPES, OPS, WIRES
 from gradwire.torch import GradwireState, allreduce_hook, wire
 from gradwire.torch.feedback import Feedback
@@ -58,6 +59,20 @@ def train_in_fp64(rank, paths):
         return state.stats()
 
 
+def join_badly(rank, paths):
+    """The daemon of process 0 does not say whether its group has formats."""
+    if rank == 0:
+        def refused(*_):
+            raise GradwireError(Status.UNAVAILABLE, "no status today")
+        wire.why_not = refused
+    try:
+        with GradwireState(socket=paths[rank], members=1, format="int8") as state:
+            state._reduce(0, torch.ones(10)).wait()
+    except (GradwireError, RuntimeError) as error:
+        return str(error)
+    return "no error"
+
+
 class Hook(unittest.TestCase):
     def test_buckets_travel_in_the_format_and_are_counted(self):
         with FakeDaemons(2) as daemons:
@@ -89,6 +104,13 @@ class Hook(unittest.TestCase):
             for text in run(train_in_two_formats, daemons, 2):
                 self.assertIn("as bf16", text)
                 self.assertIn("as int8", text)
+
+    def test_one_that_cannot_tell_ends_the_group(self):
+        with FakeDaemons(2) as daemons:
+            texts = run(join_badly, daemons, 2)
+        self.assertIn("no status today", texts[0])
+        self.assertIn("rank 0", texts[1])
+        self.assertNotIn("timed out", texts[1])
 
     def test_other_types_go_as_they_are(self):
         with FakeDaemons(2) as daemons:
@@ -171,6 +193,57 @@ class Residuals(unittest.TestCase):
         self.assertEqual(self.feedback.stats()["fell_back"], {why: 1})
         self.assertIsNone(self.turn([0], writes=3.0))
         self.assertTrue((self.turn([0]) == 3.0).all())
+
+    def test_without_room_to_ask_in_it_goes_without_residuals(self):
+        full = GradwireError(Status.RESOURCE_EXHAUSTED, "not even a byte")
+        with unittest.mock.patch.object(self.clients[0], "memory_device", side_effect=full):
+            self.assertEqual(self.feedback.begin(0, torch.ones(300), None).arrays, (None, None))
+        self.assertEqual(list(self.feedback.stats()["fell_back"].values()), [1])
+
+    def test_another_bucket_with_its_number_leaves_it_alone(self):
+        self.turn([0, 1], writes=3.0)
+        self.assertIsNone(self.turn([2], writes=4.0))
+        self.assertTrue((self.turn([0, 1]) == 3.0).all())
+        self.assertTrue((self.turn([2]) == 4.0).all())
+        self.assertEqual(self.feedback.resets, 0)
+
+    def test_it_goes_with_its_model(self):
+        self.turn([0, 1], writes=3.0)
+        del self.parameters[:2]
+        self.turn([0], writes=4.0)
+        self.assertEqual(len(self.feedback._all()), 1)
+        self.assertEqual(self.feedback.resets, 0)
+
+    def test_it_makes_room_for_gradients(self):
+        self.turn([0], writes=3.0)
+        self.turn([1], writes=4.0)
+        busy = self.feedback.begin(0, torch.ones(300), self.parameters[2:])
+        with self.assertLogs("gradwire.torch", "WARNING"):
+            self.assertTrue(self.feedback.give_up())
+        # The youngest first, and not what an op uses.
+        self.assertIsNone(self.turn([1]))
+        self.assertTrue((self.turn([0]) == 3.0).all())
+        self.assertTrue(self.feedback.give_up())
+        self.assertFalse(self.feedback.give_up())
+        busy.end(True)
+        self.assertTrue(self.feedback.give_up())
+        for number in range(3):
+            turn = self.feedback.begin(0, torch.ones(300), [self.parameters[number]])
+            self.assertEqual(turn.arrays, (None, None))
+            turn.end(True)
+        why = ("without residuals of int8: the daemon's gradient memory is needed for the "
+               "gradients")
+        self.assertEqual(self.feedback.stats()["fell_back"], {why: 3})
+
+    def test_torch_without_memory_to_measure_in_is_said(self):
+        self.feedback.sample_every = 1
+        lacks = RuntimeError("CUDA out of memory")
+        with unittest.mock.patch.object(wire, "bounds", side_effect=lacks):
+            turn = self.feedback.begin(0, torch.ones(300), self.parameters[:1])
+        turn.end(True)
+        with unittest.mock.patch.object(self.feedback.tally, "measured", side_effect=lacks):
+            self.turn([0])
+        self.assertEqual(list(self.feedback.stats()["fell_back"].values()), [2])
 
     def test_what_is_lost_is_measured_against_its_bound(self):
         self.feedback.sample_every = 1
