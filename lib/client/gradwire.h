@@ -591,8 +591,9 @@ typedef struct gw_call {
    * What is read at `residual_in` is added to the sum of the rank's members before it is encoded,
    * and what the encoding loses is written to `residual_out`, 0 where that is no finite number: it
    * is the next call's `residual_in`. NULL: nothing is added, or what is lost is not wanted.
-   * residual_out overlaps nothing that the call reads or writes, so two buffers take turns. With
-   * one rank nothing is lost or added: residual_in is copied to residual_out. */
+   * residual_out overlaps nothing that the call reads or writes, so two buffers take turns, and
+   * both belong to the call until it is done, as input and output do: GW_BUSY for another. With one
+   * rank nothing is lost or added: residual_in is copied to residual_out. */
   const float* residual_in;
   float* residual_out;
   /** 1: of a recv, `count` is the most that is taken. Its sender may send less, from nothing on,

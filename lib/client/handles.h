@@ -113,6 +113,10 @@ struct gw_work {
   gradwire::CollectiveExtent extent;  ///< of `input` and `output`
   const std::byte* input = nullptr;   ///< the caller's; nullptr if this process reads nothing
   std::byte* output = nullptr;
+  const std::byte* residual_in =
+      nullptr;  ///< in gradient memory, as many bytes as `residual_bytes`
+  std::byte* residual_out = nullptr;
+  std::uint64_t residual_bytes = 0;
   std::byte* fed = nullptr;           ///< shared memory that the input is copied to, if it is
   const std::byte* result = nullptr;  ///< shared memory that the output is copied from, if it is
   gradwire::client::Clock::time_point posted_at;

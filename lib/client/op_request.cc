@@ -231,6 +231,11 @@ Result<std::shared_ptr<gw_work>> make_work(const gw_group& group, const PostArgu
   work->extent = *extent;
   work->input = extent->input != 0 ? arguments.input : nullptr;
   work->output = extent->output != 0 ? arguments.output : nullptr;
+  if (arguments.residual_out != nullptr && call.count != 0) {
+    work->residual_in = reinterpret_cast<const std::byte*>(arguments.residual_in);
+    work->residual_out = reinterpret_cast<std::byte*>(arguments.residual_out);
+    work->residual_bytes = extent->input / element_bytes(call.datatype) * sizeof(float);
+  }
   work->stream = arguments.stream;
   work->up_to = arguments.up_to;
   if (!may_lie(reinterpret_cast<std::uintptr_t>(work->input),

@@ -102,12 +102,11 @@ Result<void> place_splits(DaemonMemory& memory, Lock& lock, gw_work& work,
 }
 
 /// Where the rank's residuals lie, which are never copied.
-Result<void> place_residuals(DaemonMemory& memory, gw_work& work, const PostArguments& arguments,
-                             ipc::CommandEntry& command, ipc::CommandExtra& extra) {
-  const std::uint64_t bytes = work.extent.input / element_bytes(work.call.datatype) * sizeof(float);
-  const auto find = [&](const float* start, const char* name, std::uint32_t& handle,
+Result<void> place_residuals(DaemonMemory& memory, gw_work& work, ipc::CommandEntry& command,
+                             ipc::CommandExtra& extra) {
+  const std::uint64_t bytes = work.residual_bytes;
+  const auto find = [&](const std::byte* at, const char* name, std::uint32_t& handle,
                         std::uint64_t& offset) -> Result<std::shared_ptr<Mapping>> {
-    const auto* const at = reinterpret_cast<const std::byte*>(start);
     auto mapping = memory.find(at, bytes, name);
     if (!mapping) return mapping;
     if (*mapping == nullptr || (*mapping)->on_gpu != nullptr) {
@@ -120,22 +119,22 @@ Result<void> place_residuals(DaemonMemory& memory, gw_work& work, const PostArgu
     offset = static_cast<std::uint64_t>(at - (*mapping)->address);
     return mapping;
   };
-  auto out = find(arguments.residual_out, "residual_out", extra.residual_out_memory,
-                  extra.residual_out_offset);
+  auto out =
+      find(work.residual_out, "residual_out", extra.residual_out_memory, extra.residual_out_offset);
   if (!out) return tl::unexpected(out.error());
-  if (arguments.residual_in != nullptr) {
-    auto in = find(arguments.residual_in, "residual_in", extra.residual_in_memory,
-                   extra.residual_in_offset);
+  if (work.residual_in != nullptr) {
+    auto in =
+        find(work.residual_in, "residual_in", extra.residual_in_memory, extra.residual_in_offset);
     if (!in) return tl::unexpected(in.error());
     work.residual_in_mapping = std::move(*in);
   }
   work.residual_out_mapping = std::move(*out);
   if (work.group->config.ring_ranks() == 1) {
     // Nothing travels, so nothing is lost, and nothing is added either: what there is stays.
-    if (arguments.residual_in != nullptr) {
-      std::memmove(arguments.residual_out, arguments.residual_in, bytes);
+    if (work.residual_in != nullptr) {
+      std::memmove(work.residual_out, work.residual_in, bytes);
     } else {
-      std::memset(arguments.residual_out, 0, bytes);
+      std::memset(work.residual_out, 0, bytes);
     }
     return {};
   }
@@ -162,8 +161,8 @@ Result<void> begin_copies(gw_work& work) {
 
 Result<void> place(DaemonMemory& memory, Lock& lock, gw_work& work, const PostArguments& arguments,
                    ipc::CommandEntry& command, ipc::CommandExtra& extra) {
-  if (arguments.residual_out != nullptr && work.call.count != 0) {
-    auto placed = place_residuals(memory, work, arguments, command, extra);
+  if (work.residual_out != nullptr) {
+    auto placed = place_residuals(memory, work, command, extra);
     if (!placed) return placed;
   }
   if (auto placed = place_memory(memory, lock, work, command); !placed) return placed;

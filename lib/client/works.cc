@@ -24,6 +24,30 @@ void count_user(gw_work& work, int change) noexcept {
   }
 }
 
+/// Whether one of the two writes where the other reads or writes.
+bool share_memory(const gw_work& a, const gw_work& b) noexcept {
+  struct Use {
+    const std::byte* at;
+    std::uint64_t bytes;
+  };
+  const auto reads = [](const gw_work& work) {
+    return std::array{Use{work.input, work.extent.input},
+                      Use{work.residual_in, work.residual_bytes}};
+  };
+  const auto writes = [](const gw_work& work) {
+    return std::array{Use{work.output, work.extent.output},
+                      Use{work.residual_out, work.residual_bytes}};
+  };
+  const auto any = [](const std::array<Use, 2>& ours, const std::array<Use, 2>& theirs) {
+    return std::any_of(ours.begin(), ours.end(), [&](const Use& our) {
+      return std::any_of(theirs.begin(), theirs.end(), [&](const Use& their) {
+        return overlap(our.at, their.at, our.bytes, their.bytes);
+      });
+    });
+  };
+  return any(writes(a), writes(b)) || any(writes(a), reads(b)) || any(reads(a), writes(b));
+}
+
 }  // namespace
 
 std::string describe(const gw_work& work) {
@@ -66,12 +90,7 @@ Works::Works(Connection& connection, DaemonMemory& memory, const Groups& groups,
 
 Result<void> Works::check_overlap(const gw_work& work) const {
   const auto collides = [&work](const gw_work* other) {
-    if (other == &work) return false;
-    const CollectiveExtent& ours = work.extent;
-    const CollectiveExtent& theirs = other->extent;
-    return overlap(work.output, other->output, ours.output, theirs.output) ||
-           overlap(work.output, other->input, ours.output, theirs.input) ||
-           overlap(work.input, other->output, ours.input, theirs.output);
+    return other != &work && share_memory(work, *other);
   };
   for (const auto* works : {&in_flight_, &uncopied_}) {
     const auto it = std::find_if(works->begin(), works->end(), collides);

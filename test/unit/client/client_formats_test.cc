@@ -76,6 +76,26 @@ TEST_CASE(
   REQUIRE(gw_post(pair.groups[0], &call, &works[0]) == GW_OK);
   // It is used until the op is over.
   CHECK(gw_memory_free(memory) == GW_BUSY);
+  gw_call next = pair.call(Collective::kAllReduce, 0);
+  next.datatype = GW_FLOAT32;
+  next.wire = GW_WIRE_INT8;
+  next.input = shared + 4 * kElements;
+  next.output = shared + 6 * kElements;
+  const auto busy = [&] {
+    gw_work* work = nullptr;
+    CHECK(gw_post(pair.groups[0], &next, &work) == GW_BUSY);
+    CHECK_THAT(gw_last_error(), Catch::Contains("overlaps that of all-reduce 1 of rank 0"));
+  };
+  next.residual_out = shared + 2 * kElements - 1;  // what the first writes
+  busy();
+  next.residual_out = shared + kElements - 1;  // what the first reads
+  busy();
+  next.residual_out = shared + 3 * kElements;
+  next.residual_in = shared + kElements;  // what the first writes
+  busy();
+  next.residual_in = nullptr;
+  next.output = shared + kElements;
+  busy();
   gw_call other = pair.call(Collective::kAllReduce, 1);
   other.datatype = GW_FLOAT32;
   other.wire = GW_WIRE_INT8;
