@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Two hosts with two rails, each an Ethernet of its own with a switch between (a bridge), the first
 # with IPv4 and the second with IPv6, and one lane, since af_packet has no more. The cable of the
-# first rail is pulled out and put back, during ops of 256 MB and during small ones: no op fails, no
-# bit changes, and nothing stands still for the silence limit (two path limits, each a quarter of
-# it, are the simulator's to judge, which has a clock of its own). A group forms while the cable is
-# out, too.
+# first rail is pulled out and put back, during ops of 256 MB, during small ones and while sums
+# travel as int8: no op fails, no bit changes, and nothing stands still for the silence limit (two
+# path limits, each a quarter of it, are the simulator's to judge, which has a clock of its own). A
+# group forms while the cable is out, too.
 . "$(dirname "$0")/../_init.sh"
 
 silence_ms=4000 # a path's limit is a quarter of it
@@ -47,14 +47,16 @@ for i in 0 1; do daemon_wait_ready "$i" || fail "daemon $i does not start over a
 # The hosts see that their cable has no carrier, as if it was pulled out.
 cut="ip -n $switch link set port0a down && ip -n $switch link set port0b down"
 mend="ip -n $switch link set port0a up && ip -n $switch link set port0b up"
+# during BYTES CUTS [OPTION...]
 during() {
   # shellcheck disable=SC2046
   "$python" "$programs/rails_cut.py" --bytes "$1" --cuts "$2" --cut "$cut" \
-    --mend "$mend" --still "$((silence_ms / 1000))" $(sockets 2)
+    --mend "$mend" --still "$((silence_ms / 1000))" "${@:3}" $(sockets 2)
 }
 
 expect "a rail is pulled and put back during small ops" during 1000 "$cuts"
 expect "and during ops of 256 MB" during $((256 << 20)) $(((cuts + 1) / 2))
+expect "and of 64 MB as int8" during $((64 << 20)) $(((cuts + 1) / 2)) --wire int8
 neighbor='rank . \(10.70.0..\)'
 for i in 0 1; do
   expect_text "daemon $i says which port the lane left" \

@@ -121,13 +121,13 @@ def uneven(sockets):
     print("uneven ranks: the reference's bits", flush=True)
 
 
-def until_error(processes, path, count):
+def until_error(processes, path, count, wire):
     """@return the error's text, of the first rank that has one."""
     arrays = [client.allocate(4 * count).array("float32") for client in processes.clients]
     rounds = 0
     while True:
         try:
-            works = [group.all_reduce(array, "max")
+            works = [group.all_reduce(array, "sum" if wire else "max", wire=wire)
                      for group, array in zip(processes.groups, arrays)]
             for work in works:
                 work.wait(WAIT_S)
@@ -152,13 +152,14 @@ def main():
     parser.add_argument("--join-timeout", type=float, default=30.0)
     parser.add_argument("--until-error")
     parser.add_argument("--count", type=int, default=10_000, help="elements of those sums")
+    parser.add_argument("--wire", help="format in which those travel")
     arguments = parser.parse_args()
     if arguments.uneven:
         uneven(arguments.sockets)
         return 0
     processes = Processes(arguments)
     if arguments.until_error:
-        until_error(processes, arguments.until_error, arguments.count)
+        until_error(processes, arguments.until_error, arguments.count, arguments.wire)
         return 0
     generator = np.random.default_rng(11)
     ops = 0

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
 """rails_cut.py --bytes N --cuts N --cut COMMAND --mend COMMAND --still SECONDS [--hosts N]
-[--off-ring N] SOCKET...: one all-reduce of that size after the other, while a rail is cut and put
-back so often. Every op succeeds with the reference's bits; data takes another path at each cut, on
-so many hosts (default: all) and off the ring on so many (default: none), and the first again; and
-at no time nothing moves for longer than --still."""
+[--off-ring N] [--wire FORMAT] SOCKET...: one all-reduce of that size after the other, while a rail
+is cut and put back so often. Every op succeeds with the reference's bits; data takes another path
+at each cut, on so many hosts (default: all) and off the ring on so many (default: none), and the
+first again; and at no time nothing moves for longer than --still."""
 
 import argparse
 import subprocess
@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import gradwire
-from reference import reference
+from reference import formats, reference
 from ring import Ring, check
 
 PATIENCE_S = 60
@@ -45,7 +45,8 @@ class Watch(threading.Thread):
                 self.away[i] = sum(shard["on_other_path"] for shard in shards)
                 self.off_ring[i] = sum(shard["peers_on_other_path"] for shard in shards)
                 seen += sum(shard["counters"]["data_packets_received"] +
-                            shard["counters"]["contributions_received"] for shard in shards)
+                            shard["counters"]["contributions_received"] +
+                            shard["counters"]["tile_pieces_received"] for shard in shards)
             now = time.monotonic()
             if seen != moved or not self.op_runs:
                 moved, since = seen, now
@@ -98,13 +99,17 @@ def main():
     parser.add_argument("--still", type=float, required=True)
     parser.add_argument("--hosts", type=int, default=0)
     parser.add_argument("--off-ring", type=int, default=0)
+    parser.add_argument("--wire", help="fp32 in this format; else int32")
     arguments = parser.parse_args()
     with Ring(arguments.sockets) as ring:
         generator = np.random.default_rng(3)
         count = arguments.bytes // 4
-        inputs = [[generator.integers(-1000, 1000, count, np.int32)] for _ in range(ring.nranks)]
-        expected = reference.all_reduce(inputs, "int32", "sum")
-        sources, targets = ring.buffers(count, "int32")
+        datatype = "fp32" if arguments.wire else "int32"
+        inputs = [[generator.integers(-1000, 1000, count, np.int32).astype(
+            reference.NUMPY_TYPES[datatype])] for _ in range(ring.nranks)]
+        expected = (formats.all_reduce([own[0] for own in inputs], arguments.wire, 1)
+                    if arguments.wire else reference.all_reduce(inputs, "int32", "sum"))
+        sources, targets = ring.buffers(count, datatype)
         for rank in range(ring.nranks):
             sources[rank][0][:] = inputs[rank][0]
         watch = Watch(arguments.sockets)
@@ -115,7 +120,8 @@ def main():
             begin = time.monotonic()
             watch.op_runs = True
             works = [ring.groups[rank][0].all_reduce(
-                sources[rank][0], "sum", out=targets[rank][0], dtype="int32")
+                sources[rank][0], "sum", out=targets[rank][0], dtype=datatype,
+                wire=arguments.wire)
                      for rank in range(ring.nranks)]
             for work in works:
                 work.wait(PATIENCE_S)

@@ -18,7 +18,7 @@ ELEMENTS = 4 << 20  # 16 MiB of fp32: an op that takes long enough to be in its 
 WAIT_S = 30
 
 
-def call_until_error(name, client, group, deadline, started):
+def call_until_error(name, client, group, deadline, started, wire=None):
     """Any other collective, and an all-reduce that says whether to stop. @return the same."""
     share = ELEMENTS // group.processes
     whole = client.allocate(ELEMENTS * 4).array("float32")[:share * group.processes]
@@ -35,10 +35,10 @@ def call_until_error(name, client, group, deadline, started):
         "all-to-all": lambda: group.all_to_all(whole, other),
         "gather": lambda: group.gather(block, 0, out=whole if root else None),
         "scatter": lambda: group.scatter(whole if root else None, block, 0),
-        "reduce-scatter": lambda: group.reduce_scatter(whole, block),
+        "reduce-scatter": lambda: group.reduce_scatter(whole, block, wire=wire),
         "all-gather": lambda: group.all_gather(block, whole),
         "broadcast": lambda: group.broadcast(whole, 0),
-        "reduce": lambda: group.reduce(whole, 0),
+        "reduce": lambda: group.reduce(whole, 0, wire=wire),
         "barrier": group.barrier,
     }[name]
     first = True
@@ -61,7 +61,7 @@ def call_until_error(name, client, group, deadline, started):
             return None
 
 
-def sum_until_error(client, group, elements, deadline, started):
+def sum_until_error(client, group, elements, deadline, started, wire=None):
     """@return the error, or None at the deadline."""
     memory = client.allocate(elements * 4)
     # numpy has no arrays on a GPU: the library copies there and back.
@@ -73,7 +73,7 @@ def sum_until_error(client, group, elements, deadline, started):
         array[:] = 0
         array[0] = 1.0 if time.monotonic() > deadline else 0.0
         try:
-            group.all_reduce(array, "max").wait(WAIT_S)
+            group.all_reduce(array, "sum" if wire else "max", wire=wire).wait(WAIT_S)
         except gradwire.GradwireError as error:
             return error
         if first:
@@ -92,6 +92,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--collective", default="all-reduce")
     parser.add_argument("--elements", type=int, default=ELEMENTS, help="of an all-reduce")
+    parser.add_argument("--wire", help="format in which sums travel")
     arguments = parser.parse_args()
     nranks = len(arguments.sockets)
     ranks = range(nranks) if arguments.rank is None else [arguments.rank]
@@ -108,9 +109,11 @@ def main():
     def run(rank):
         group = clients[rank].join(group_id, EPOCH, rank, [infos[r] for r in range(nranks)])
         if arguments.collective == "all-reduce":
-            error = sum_until_error(clients[rank], group, arguments.elements, deadline, started)
+            error = sum_until_error(clients[rank], group, arguments.elements, deadline, started,
+                                    arguments.wire)
         else:
-            error = call_until_error(arguments.collective, clients[rank], group, deadline, started)
+            error = call_until_error(arguments.collective, clients[rank], group, deadline, started,
+                                     arguments.wire)
         if error is not None:
             errors[rank] = (time.time_ns(), error)
 
