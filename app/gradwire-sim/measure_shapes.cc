@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/sections.h"
+#include "collective/shapes/tile_costs.h"
 #include "collective/shard_config.h"
 #include "sim/measure/shape_trial.h"
 
@@ -88,6 +90,18 @@ std::optional<double> by_ring(ShapeTrialOptions o, bool& good) {
   return r.failure.empty() ? std::optional(static_cast<double>(r.p50_ns)) : std::nullopt;
 }
 
+/// What transport.tiles = "auto" gives the op to, of those two: here a byte costs a core nothing.
+const char* chosen(const ShapeTrialOptions& o) {
+  const std::vector<std::uint32_t> rates(
+      o.ranks + o.folding, static_cast<std::uint32_t>(o.costs.rate_bps / 100'000'000));
+  const auto shares = collective::TileShares::make(rates, o.ranks);
+  const collective::TileCosts costs({.packet_ns = static_cast<std::uint16_t>(o.costs.packet_ns),
+                                     .byte_ps = 1,
+                                     .hop_ns = static_cast<std::uint32_t>(o.costs.hop_ns)},
+                                    rates, o.ranks, shares ? &*shares : nullptr, 1);
+  return costs.tiles_are_faster(o.collective, o.bytes, o.payload_bytes) ? "tiles" : "ring";
+}
+
 bool measure_one(const ShapeTrialOptions& o) {
   const ShapeTrialResult r = run_shape_trial(o);
   if (!r.failure.empty()) {
@@ -101,12 +115,12 @@ bool measure_one(const ShapeTrialOptions& o) {
   const auto p50 = static_cast<double>(r.p50_ns);
   fmt::print(
       "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | "
-      "{:.2f} | {} |\n",
+      "{:.2f} | {} | {} |\n",
       o.ranks, name_of(o.collective), o.collective == Collective::kBarrier ? 0 : o.bytes,
       name_of_shape(r.shape), us(p50), ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"),
       us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), us(f.tiles_ns), r.packets,
       r.retransmissions, r.overflow, static_cast<double>(r.formation_ns) / 1e6,
-      r.memory_bytes >> 10);
+      r.memory_bytes >> 10, o.collective == Collective::kBarrier ? "-" : chosen(o));
   std::fflush(stdout);
   return good;
 }
@@ -116,8 +130,9 @@ bool measure_one(const ShapeTrialOptions& o) {
 bool measure_shapes(const Options& options) {
   fmt::print(
       "| ranks | op | bytes | shape | p50 us | ring measured | ring formula | recursive doubling | "
-      "tree | tiles | packets of a rank | sent again | dropped | formation ms | memory KiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "tree | tiles | packets of a rank | sent again | dropped | formation ms | memory KiB | "
+      "chosen |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   bool good = true;
   const std::span<const std::uint64_t> sizes =
       options.bytes != 0 ? std::span(&options.bytes, 1) : std::span<const std::uint64_t>(kSizes);

@@ -92,12 +92,13 @@ void add_group(std::string& out, const status::Group& group) {
   }
   if (group.tiles) {
     out += "  larger all-reduces, reduce-scatters and all-gathers go by tiles";
+    if (group.tiles_by_model) out += ", if they take less time so by the cost model";
     if (group.tile_share_percent != 0) {
       out += fmt::format("; this rank sums {:.1f} % of an all-reduce", group.tile_share_percent);
     }
     out += '\n';
   } else if (!group.why_no_tiles.empty()) {
-    out += fmt::format("  no op goes by tiles: {}\n", group.why_no_tiles);
+    out += fmt::format("  no op without a wire format goes by tiles: {}\n", group.why_no_tiles);
   }
   if (group.formats) {
     out += "  a sum may travel as bf16 or int8, if its call says so: it then goes by tiles\n";

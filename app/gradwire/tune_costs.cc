@@ -22,6 +22,14 @@ constexpr double kParts = 3;
 constexpr std::uint32_t kFewRanks = 16;
 constexpr std::uint32_t kManyRanks = 64;
 
+/// The longest transport.hop_ns.
+constexpr std::uint32_t kHopMaxNs = 1'000'000'000;
+
+/// As a key takes it.
+std::uint32_t figure(double value, std::uint32_t most) {
+  return static_cast<std::uint32_t>(std::clamp(std::round(value), 1.0, static_cast<double>(most)));
+}
+
 double packets_of(const CostSample& sample) {
   return std::ceil(static_cast<double>(kCostBytes) / sample.payload_bytes);
 }
@@ -109,12 +117,17 @@ std::string threshold_lines(const LinkCosts& costs, std::uint32_t payload_bytes)
       "# Packets to all of {} ranks take {:.0f} us, log2 steps to all {:.0f} us; to {} {:.0f} us "
       "and {:.0f} us:\n"
       "gathered_ranks = {}\n"
-      "gathered_kib = {}  # what steps save at {} ranks, in bytes\n",
+      "gathered_kib = {}  # what steps save at {} ranks, in bytes\n"
+      "# Larger ops go by tiles or round the ring, whichever takes less time by these three:\n"
+      "packet_ns = {}\n"
+      "byte_ps = {}\n"
+      "hop_ns = {}\n",
       costs.hop_us, costs.packet_us, costs.byte_ns, direct_bytes(costs, kFewRanks) / 1024,
       kFewRanks, direct_bytes(costs, kManyRanks) / 1024, kManyRanks, bounds.direct_kib,
       hop_bytes(costs) / 1024, bounds.two_step_kib, ranks, one_hop_us(costs, ranks),
       steps_us(costs, ranks), twice, one_hop_us(costs, twice), steps_us(costs, twice), ranks,
-      bounds.gathered_kib, twice);
+      bounds.gathered_kib, twice, figure(costs.packet_us * 1e3, UINT16_MAX),
+      figure(costs.byte_ns / kParts * 1e3, UINT16_MAX), figure(costs.hop_us * 1e3, kHopMaxNs));
 }
 
 }  // namespace gradwire::cli

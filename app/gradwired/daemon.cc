@@ -185,6 +185,9 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.gathered_ranks = static_cast<std::uint16_t>(config_.transport.gathered_ranks);
   options.daemon.tiles = gpu_ == nullptr;
   options.daemon.tiles_wanted = control::tiles_wanted(config_.transport.tiles);
+  options.daemon.packet_ns = static_cast<std::uint16_t>(config_.transport.packet_ns);
+  options.daemon.byte_ps = static_cast<std::uint16_t>(config_.transport.byte_ps);
+  options.daemon.hop_ns = static_cast<std::uint32_t>(config_.transport.hop_ns);
   options.daemon.fold_sources = gpu_ == nullptr ? kMaxRanks : reduce::Batch::kSourcesMax;
   options.daemon.folding = gpu_ == nullptr ? 2 : 1;
   options.daemon.source_ports = control::source_ports_of(*datapath_);

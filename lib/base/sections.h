@@ -82,6 +82,9 @@ struct TransportSection {
   std::uint64_t gathered_kib = 256;
   std::uint64_t gathered_ranks = 64;
   std::string tiles = "auto";
+  std::uint64_t packet_ns = 250;
+  std::uint64_t byte_ps = 100;
+  std::uint64_t hop_ns = 5'000;
   std::uint64_t tile_scratch_kib = 8192;
   std::uint64_t source_ports = 1;
   std::string integrity = "payload";  ///< a CRC of each payload; "link": none

@@ -221,6 +221,8 @@ struct ShardConfig {
   bool tiles = false;
   /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.
   bool tiles_for_formats_alone = false;
+  /// Which of them do, otherwise; the same on all ranks. nullptr: all.
+  std::shared_ptr<const TileCosts> tile_costs;
   /// Who owns how much of an all-reduce by tiles; the same on all ranks. nullptr: each rank its
   /// segment of the ring. Not if there are ranks without members.
   std::shared_ptr<const TileShares> tile_shares;
@@ -244,9 +246,19 @@ struct ShardConfig {
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
-    return {rank,           nranks,         member_count,  exchange_bytes,
-            layout,         direct_bytes,   payload_bytes, two_step_bytes,
-            gathered_bytes, gathered_ranks, owners.get(),  tiles && !tiles_for_formats_alone};
+    return {rank,
+            nranks,
+            member_count,
+            exchange_bytes,
+            layout,
+            direct_bytes,
+            payload_bytes,
+            two_step_bytes,
+            gathered_bytes,
+            gathered_ranks,
+            owners.get(),
+            tiles && !tiles_for_formats_alone,
+            tile_costs.get()};
   }
   [[nodiscard]] TileGroup tile_group() const noexcept {
     return {.payload_bytes = payload_bytes,

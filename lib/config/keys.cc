@@ -196,11 +196,22 @@ const std::array kKeys = {
             "groups of more ranks than this have gathered ops. Rank 0's counts for its group",
             GRADWIRE_FIELD(transport.gathered_ranks)),
     choice("transport", "tiles", "auto|never|always",
-           "auto: sums that travel in a wire format are summed by owners tile by tile "
-           "(doc/protocol/tiles.md). always: likewise all-reduces, reduce-scatters and all-gathers "
-           "without one that are neither direct nor gathered nor in two steps, and would go round "
-           "the ring. never: no call can have a wire format. Rank 0's counts for its group",
+           "always: all-reduces, reduce-scatters and all-gathers that are neither direct nor "
+           "gathered nor in two steps are summed by owners tile by tile (doc/protocol/tiles.md), "
+           "and do not go round the ring. auto: those that take less time so, by the ranks' rates "
+           "and the three keys below, and all sums that travel in a wire format. never: none, and "
+           "no call can have a wire format. Rank 0's counts for its group",
            GRADWIRE_FIELD(transport.tiles)),
+    integer("transport", "packet_ns", "ns", 1, 65535,
+            "what a lane takes for a packet, for each that it sends and each that it receives. It, "
+            "byte_ps and hop_ns decide nothing but which large ops go by tiles if tiles is auto; "
+            "gradwire tune measures them. Rank 0's count for its group",
+            GRADWIRE_FIELD(transport.packet_ns)),
+    integer("transport", "byte_ps", "ps", 1, 65535,
+            "likewise: what a lane takes to copy or sum a byte", GRADWIRE_FIELD(transport.byte_ps)),
+    integer("transport", "hop_ns", "ns", 1, 1'000'000'000,
+            "likewise: the time from one host's wire to another's",
+            GRADWIRE_FIELD(transport.hop_ns)),
     integer("transport", "tile_scratch_kib", "KiB", 64, 1u << 20,
             "memory of each lane of a group for parts of tiles, if the group has some",
             GRADWIRE_FIELD(transport.tile_scratch_kib)),

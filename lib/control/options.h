@@ -80,6 +80,9 @@ struct DaemonInfo {
   bool two_step_owner = false;        ///< likewise
   bool tiles = false;                 ///< likewise
   std::uint16_t tiles_wanted = 0;     ///< likewise
+  std::uint16_t packet_ns = 0;        ///< likewise
+  std::uint16_t byte_ps = 0;          ///< likewise
+  std::uint32_t hop_ns = 0;           ///< likewise
   std::uint16_t fold_sources = 0;     ///< likewise
   std::uint16_t folding = 0;          ///< likewise
   std::uint16_t source_ports = 0;     ///< likewise

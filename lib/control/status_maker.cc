@@ -260,6 +260,7 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
   }
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.tiles = group.wanted.tiles && !group.wanted.tiles_for_formats_alone;
+  out.tiles_by_model = group.wanted.tile_costs != nullptr;
   out.tile_share_percent = group.wanted.tile_share_percent();
   out.why_no_tiles = group.wanted.why_no_tiles;
   out.formats = group.wanted.tiles && group.wanted.why_no_formats.empty();

@@ -76,6 +76,9 @@ Result<void> Communicator::open() {
   self.gathered_ranks = static_cast<std::uint16_t>(keys.gathered_ranks);
   self.tiles = true;
   self.tiles_wanted = control::tiles_wanted(config_.shard.tiles ? "always" : "never");
+  self.packet_ns = static_cast<std::uint16_t>(keys.packet_ns);
+  self.byte_ps = static_cast<std::uint16_t>(keys.byte_ps);
+  self.hop_ns = static_cast<std::uint32_t>(keys.hop_ns);
   self.fold_sources = kMaxRanks;
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());

@@ -180,8 +180,11 @@ struct RankInfo {
   static constexpr std::uint16_t kTilesAlways = 1;
   static constexpr std::uint16_t kTilesNever = 2;
   std::uint16_t tiles_wanted = 0;
-  /// 0: room for what packets cost (doc/protocol/tiles.md, The choice).
-  std::uint8_t costs[8] = {};
+  // What packets cost (doc/protocol/tiles.md, The choice): rank 0's count for the group. 0: the
+  // daemon is of an older release, and leaves the choice to nobody.
+  std::uint16_t packet_ns = 0;
+  std::uint16_t byte_ps = 0;
+  std::uint32_t hop_ns = 0;
   /// Of the port of each address, in units of 100 Mbit/s, when the daemon started; 0: not known.
   std::uint16_t rates[kMaxAddresses] = {};
   /// 0: room for keys.

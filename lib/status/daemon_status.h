@@ -245,9 +245,10 @@ struct Group {
   std::uint32_t ranks_of_one_source_port = 0;
   std::uint32_t gathered_kib = 0;  ///< up to this size of all ranks' inputs one is gathered
   bool tiles = false;              ///< larger ops go by tiles
+  bool tiles_by_model = false;     ///< those alone that take less time so by the cost model
   /// Of an all-reduce by tiles, what this rank sums; 0: its segment of the ring, or nothing.
   double tile_share_percent = 0;
-  std::string why_no_tiles;    ///< why they do not, though rank 0 wants it
+  std::string why_no_tiles;    ///< why they do not, unless rank 0 wants none
   bool formats = false;        ///< sums may travel as bf16 and int8
   std::string why_no_formats;  ///< why not; empty in a group of one rank, too
   std::string why_not_direct;  ///< why none is, though rank 0 wants it

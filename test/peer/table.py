@@ -16,6 +16,7 @@ PLACES = (
     ("folds", 234, 2), ("transfers", 236, 2), ("two_step_kib", 238, 2), ("gathered_kib", 240, 2),
     ("gathered_ranks", 242, 2), ("wants_to_own", 244, 2), ("without_members", 246, 2),
     ("source_ports", 248, 2), ("tiles", 250, 2), ("formats", 252, 2), ("tiles_wanted", 254, 2),
+    ("packet_ns", 256, 2), ("byte_ps", 258, 2), ("hop_ns", 260, 4),
     ("rate", 264, 2))
 
 
@@ -42,7 +43,7 @@ class Entry:
         if (len(data), self.magic, self.version, self.bytes, self.checksum) != (
                 ENTRY_BYTES, MAGIC, ENTRY_VERSION, ENTRY_BYTES, crc32c(zeroed)):
             raise ValueError(f"an entry that is not the page's: {self.data[:48].hex()}")
-        if any(self.data[256:264] + self.data[280:]) or any(self.data[30:32]):
+        if any(self.data[280:]) or any(self.data[30:32]):
             raise ValueError("an entry's reserved bytes are not zero")
         self.address = str(ipaddress.ip_address(self.data[40:44]))
         self.exchange_bytes = (self.features >> 16) << 10

@@ -9,6 +9,7 @@
 #include "base/process_layout.h"
 #include "collective/shapes/owners.h"
 #include "collective/shapes/partition.h"
+#include "collective/shapes/tile_costs.h"
 
 namespace gradwire::collective {
 
@@ -28,7 +29,8 @@ struct ShapeGroup {
   std::uint64_t gathered_bytes = 0;       ///< of all slots of a gathered op
   std::uint16_t gathered_ranks = 0;       ///< no op of so many ranks, or fewer, is gathered
   const Owners* owners = nullptr;         ///< of ops in two steps; nullptr: all ranks
-  bool tiles = false;                     ///< large ops without a wire format go by tiles
+  bool tiles = false;                     ///< large ops without a wire format may go by tiles
+  const TileCosts* tile_costs = nullptr;  ///< which of them do; nullptr: all
 
   [[nodiscard]] constexpr GroupProcesses processes() const noexcept {
     return {nranks, member_count, layout};

@@ -69,7 +69,7 @@ struct ShapeCall {
     return Shape::kDirect;
   }
   if (collective != Collective::kAllReduce &&
-      tiles::fits(group, collective, datatype, count, redop))
+      tiles::fits(group, collective, datatype, count, bytes, redop))
     return Shape::kTiles;
   switch (collective) {
     case Collective::kReduce:
@@ -87,7 +87,8 @@ struct ShapeCall {
   if (exchange::fits(group, bytes)) return Shape::kExchange;
   if (direct::fits(group, bytes, datatype)) return Shape::kDirect;
   if (direct::fits_two_steps(group, datatype, count)) return Shape::kTwoStep;
-  return tiles::fits(group, collective, datatype, count, redop) ? Shape::kTiles : Shape::kRing;
+  return tiles::fits(group, collective, datatype, count, bytes, redop) ? Shape::kTiles
+                                                                       : Shape::kRing;
 }
 
 [[nodiscard]] constexpr OpRules rules_of(Shape shape, std::uint16_t nranks,

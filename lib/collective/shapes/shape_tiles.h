@@ -12,15 +12,21 @@
 
 namespace gradwire::collective::tiles {
 
-/// Whether an op may go by tiles.
+/// Whether an op without a wire format goes by tiles, if no smaller shape takes it.
 /// @param count  as in OpSpec.
-[[nodiscard]] constexpr bool fits(const ShapeGroup& group, Collective collective, DataType datatype,
-                                  std::uint64_t count, RedOp redop) noexcept {
+/// @param bytes  of the whole op.
+[[nodiscard]] inline bool fits(const ShapeGroup& group, Collective collective, DataType datatype,
+                               std::uint64_t count, std::uint64_t bytes, RedOp redop) noexcept {
   if (!group.tiles || group.nranks < 2 || count == 0) return false;
-  if (collective == Collective::kAllGather) return true;
-  if (collective != Collective::kAllReduce && collective != Collective::kReduceScatter) {
+  if (collective != Collective::kAllGather && collective != Collective::kAllReduce &&
+      collective != Collective::kReduceScatter) {
     return false;
   }
+  if (group.tile_costs != nullptr &&
+      !group.tile_costs->tiles_are_faster(collective, bytes, group.payload_bytes)) {
+    return false;
+  }
+  if (collective == Collective::kAllGather) return true;
   // The ring rounds after each rank, not after each member, so such parts would travel in 32 bits.
   const bool rounds = reduce::has_wide_form(datatype);
   return !rounds || (group.processes().one_each() && redop != RedOp::kPremulSum);

@@ -73,20 +73,32 @@ std::uint32_t rate_of(const ipc::RankInfo& info) noexcept {
   return std::accumulate(rates.begin(), rates.end(), std::uint32_t{0});
 }
 
-std::shared_ptr<const collective::TileShares> shares_of(std::span<const ipc::RankInfo> table,
-                                                        std::uint16_t folding_ranks) {
-  std::vector<std::uint32_t> rates;
-  for (const ipc::RankInfo& info : table) rates.push_back(rate_of(info));
-  const auto nranks = static_cast<std::uint16_t>(table.size() - folding_ranks);
+std::shared_ptr<const collective::TileShares> shares_of(std::span<const std::uint32_t> rates,
+                                                        std::uint16_t nranks) {
   auto shares = collective::TileShares::make(rates, nranks);
   if (!shares) return nullptr;
   return std::make_shared<const collective::TileShares>(std::move(*shares));
 }
 
+/// Why nobody can tell what tiles take; empty: everybody can.
+std::string why_no_choice(std::span<const ipc::RankInfo> table,
+                          std::span<const std::uint32_t> rates) {
+  if (const auto it = std::ranges::find(rates, 0u); it != rates.end()) {
+    return fmt::format(
+        "the rate of a port of rank {} is not known, so nothing tells which ops are faster so: set "
+        "port.rate_gbps there",
+        it - rates.begin());
+  }
+  const auto old = std::ranges::find(table, 0u, &ipc::RankInfo::packet_ns);
+  if (old == table.end()) return {};
+  return fmt::format("the daemon of rank {} is of an older release, and cannot choose them",
+                     old - table.begin());
+}
+
 }  // namespace
 
 TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t folding_ranks,
-                             Connections* known) {
+                             Connections* known, std::uint8_t lanes) {
   Connections own(table, folding_ranks);
   Connections& connections = known != nullptr ? *known : own;
   if (table.size() < 2) return {};
@@ -113,8 +125,19 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
   if (const auto& apart = connections.apart()) return none(text_of(*apart, table));
   TileAgreement agreed;
   agreed.possible = true;
-  agreed.shares = shares_of(table, folding_ranks);
-  agreed.for_formats_alone = !always;
+  std::vector<std::uint32_t> rates;
+  for (const ipc::RankInfo& info : table) rates.push_back(rate_of(info));
+  const auto nranks = static_cast<std::uint16_t>(table.size() - folding_ranks);
+  agreed.shares = shares_of(rates, nranks);
+  if (!always) {
+    agreed.why_not = why_no_choice(table, rates);
+    agreed.for_formats_alone = !agreed.why_not.empty() || nranks < 2;
+    if (!agreed.for_formats_alone) {
+      agreed.costs = std::make_shared<const collective::TileCosts>(
+          collective::TileCosts::Endpoint{table[0].packet_ns, table[0].byte_ps, table[0].hop_ns},
+          rates, nranks, agreed.shares.get(), lanes);
+    }
+  }
   const auto lacks = std::ranges::find_if(table, [](const ipc::RankInfo& info) {
     return (info.formats & ipc::RankInfo::kAllFormats) != ipc::RankInfo::kAllFormats;
   });
@@ -123,8 +146,8 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
         "the daemon of rank {} does not have both wire formats, bf16 and int8: it is of another "
         "release",
         lacks - table.begin());
-    // Nothing would go by them.
-    agreed.possible = always;
+    // Else nothing would go by them.
+    agreed.possible = !agreed.for_formats_alone;
   }
   return agreed;
 }

@@ -58,7 +58,9 @@ class Bytes {
     add(info.tiles);
     add(info.formats);
     add(info.tiles_wanted);
-    add_bytes(info.costs);
+    add(info.packet_ns);
+    add(info.byte_ps);
+    add(info.hop_ns);
     for (const std::uint16_t rate : info.rates) add(rate);
     add_bytes(info.room);
   }

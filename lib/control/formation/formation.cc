@@ -315,11 +315,15 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
       group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
       group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
   if (group.wanted.tiles && !group.wanted.tiles_for_formats_alone) {
-    spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles{}",
-                 key_text(group.key), tile_share_text(group.wanted));
+    spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles{}{}",
+                 key_text(group.key),
+                 group.wanted.tile_costs != nullptr ? ", if they take less time so" : "",
+                 tile_share_text(group.wanted));
   } else if (!group.wanted.why_no_tiles.empty()) {
-    spdlog::warn("{}: no op goes by tiles, though rank 0 has transport.tiles = \"always\": {}",
-                 key_text(group.key), group.wanted.why_no_tiles);
+    const bool wanted = group.table[0].tiles_wanted == ipc::RankInfo::kTilesAlways;
+    spdlog::log(wanted ? spdlog::level::warn : spdlog::level::info,
+                "{}: no op without a wire format goes by tiles: {}", key_text(group.key),
+                group.wanted.why_no_tiles);
   }
   if (!group.wanted.why_not_direct.empty()) {
     spdlog::warn("{}: no op is direct, though rank 0 has transport.direct_kib = {}: {}",

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shapes/owners.h"
+#include "collective/shapes/tile_costs.h"
 #include "collective/tiles/tile_shares.h"
 #include "control/formation/paths.h"
 #include "ipc/control_messages.h"
@@ -79,18 +80,22 @@ struct DirectAgreement {
 struct TileAgreement {
   bool possible = false;
   bool for_formats_alone = false;  ///< of an op without a format none does
+  /// Which ops without a format do, else; nullptr: all that are not small.
+  std::shared_ptr<const collective::TileCosts> costs;
   /// Who owns how much of all-reduces, by the rates of the ranks' ports. nullptr: each rank its
   /// segment of the ring.
   std::shared_ptr<const collective::TileShares> shares;
-  /// Why not, though rank 0's transport.tiles is "always"; names the rank. Else empty.
+  /// Why no op without a format does, though rank 0's transport.tiles is not "never"; names the
+  /// rank. Else empty.
   std::string why_not;
   /// Why no op may travel in a wire format; names the rank. Else empty.
   std::string why_no_formats;
 };
 /// @param known  as direct_agreement()'s.
+/// @param lanes  of the group.
 [[nodiscard]] TileAgreement tile_agreement(std::span<const ipc::RankInfo> table,
                                            std::uint16_t folding_ranks = 0,
-                                           Connections* known = nullptr);
+                                           Connections* known = nullptr, std::uint8_t lanes = 1);
 
 /// Whether data goes between any two processes of a group, which all ranks must see alike.
 struct TransferAgreement {

@@ -228,6 +228,9 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   info.tiles = daemon.tiles ? 1 : 0;
   info.formats = daemon.tiles ? ipc::RankInfo::kAllFormats : 0;
   info.tiles_wanted = daemon.tiles_wanted;
+  info.packet_ns = daemon.packet_ns;
+  info.byte_ps = daemon.byte_ps;
+  info.hop_ns = daemon.hop_ns;
   for (const LocalAddress& local : addresses) {
     if (info.address_count == ipc::RankInfo::kMaxAddresses) break;
     ipc::RankAddress& address = info.addresses[info.address_count++];

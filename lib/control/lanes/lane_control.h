@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shapes/owners.h"
+#include "collective/shapes/tile_costs.h"
 #include "collective/tiles/tile_shares.h"
 #include "command/messages.h"
 #include "control/formation/paths.h"
@@ -46,6 +47,7 @@ struct PlanRequest {
   std::string why_not_direct;                                 ///< as DirectAgreement's
   bool tiles = false;                                         ///< as ShardConfig's
   bool tiles_for_formats_alone = false;                       ///< likewise
+  std::shared_ptr<const collective::TileCosts> tile_costs;    ///< likewise
   std::string why_no_tiles;                                   ///< as TileAgreement's
   std::string why_no_formats;                                 ///< likewise
   std::shared_ptr<const collective::TileShares> tile_shares;  ///< as ShardConfig's

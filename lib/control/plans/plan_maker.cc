@@ -82,6 +82,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.tiles = request.tiles;
   config.tiles_for_formats_alone = request.tiles_for_formats_alone;
   config.tile_shares = request.tile_shares;
+  config.tile_costs = request.tile_costs;
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {

@@ -36,10 +36,11 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
     wanted.pairs_max =
         processes.members_of(wanted.rank) * processes.count() * std::uint32_t{wanted.streams};
   }
-  TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known);
+  TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known, agreement->lanes);
   wanted.tiles = tiles.possible;
   wanted.tiles_for_formats_alone = tiles.for_formats_alone;
   wanted.tile_shares = std::move(tiles.shares);
+  wanted.tile_costs = std::move(tiles.costs);
   wanted.why_no_tiles = std::move(tiles.why_not);
   wanted.why_no_formats = std::move(tiles.why_no_formats);
   wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,

@@ -374,6 +374,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   if (is(s, {"mixed"})) draw_folding_ranks(s);
   if (is(s, {"calls"})) draw_odd_calls(s);
   if (is(s, {"users"})) draw_neighbor(s);
+  if (s.group.shard.tiles) draw_tile_model(s);
   return s;
 }
 

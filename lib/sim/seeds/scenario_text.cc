@@ -45,6 +45,10 @@ std::string describe(const Scenario& s) {
   if (!s.group.rates.empty()) {
     text += fmt::format("rates of the hosts: {}\n", fmt::join(s.group.rates, " "));
   }
+  if (const auto& costs = s.group.endpoint) {
+    text += fmt::format("tiles if faster: a packet takes {} ns, a byte {} ps, a hop {} ns\n",
+                        costs->packet_ns, costs->byte_ps, costs->hop_ns);
+  }
   if (!s.group.ranks.empty()) {
     text += fmt::format("ranks of the processes: {}\n", fmt::join(s.group.ranks, " "));
   }

@@ -279,6 +279,15 @@ void draw_folding_ranks(Scenario& s) {
   s.world.hosts = static_cast<std::uint16_t>(s.nranks + s.group.folding_ranks);
 }
 
+void draw_tile_model(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 21);
+  if (!random.chance(0.4)) return;
+  s.group.endpoint = {.packet_ns = random.pick<std::uint16_t>({1, 250}),
+                      .byte_ps = random.pick<std::uint16_t>({1, 100, 3'000}),
+                      .hop_ns = random.pick({100u, 5'000u, 50'000u})};
+  if (s.group.rates.empty()) s.group.rates.assign(s.hosts.size(), 10);
+}
+
 void draw_plans(Scenario& s, Random& random) {
   const collective::ShardConfig& shard = s.group.shard;
   // A chunk travels 2(n-1) hops: the more ranks, the fewer chunks.

@@ -25,6 +25,8 @@ void draw_layout(Scenario& scenario);
 void draw_owners(Scenario& scenario);
 /// Sometimes ranks that have no members, and faults of theirs. Drawn apart, when all else is.
 void draw_folding_ranks(Scenario& scenario);
+/// Some ops go by tiles then, and others by the ring. Drawn apart.
+void draw_tile_model(Scenario& scenario);
 /// Elements, types and order of the ops; draw_sizes() and draw_layout() come first.
 void draw_plans(Scenario& scenario, Random& random);
 /// Formats of some of the sums, in some seeds of profile tiles. Drawn apart, when all else is; how

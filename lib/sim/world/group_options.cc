@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What follows from a group's options alone.
+#include "sim/world/group_options.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "sim/world/world.h"
+#include "base/require.h"
 
 namespace gradwire::sim {
 
@@ -27,13 +28,31 @@ std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group) {
                                                     std::uint16_t(group.hosts.size()));
 }
 
-std::shared_ptr<const collective::TileShares> tile_shares_of(const GroupOptions& group) {
-  if (!group.shard.tiles) return nullptr;
+namespace {
+
+/// [all ranks]
+std::vector<std::uint32_t> rates_of(const GroupOptions& group) {
   std::vector<std::uint32_t> rates(group.hosts.size());
   for (std::size_t rank = 0; rank < rates.size() && !group.rates.empty(); ++rank) {
     rates[rank] = group.rates[group.hosts[rank]];
   }
-  auto shares = collective::TileShares::make(rates, ring_ranks(group));
+  return rates;
+}
+
+}  // namespace
+
+std::shared_ptr<const collective::TileCosts> tile_costs_of(const GroupOptions& group) {
+  const std::uint16_t nranks = ring_ranks(group);
+  if (!group.shard.tiles || !group.endpoint || nranks < 2) return nullptr;
+  require(!group.rates.empty(), "costs are of ports whose rates are known");
+  const auto shares = tile_shares_of(group);
+  return std::make_shared<const collective::TileCosts>(*group.endpoint, rates_of(group), nranks,
+                                                       shares.get(), group.lanes);
+}
+
+std::shared_ptr<const collective::TileShares> tile_shares_of(const GroupOptions& group) {
+  if (!group.shard.tiles) return nullptr;
+  auto shares = collective::TileShares::make(rates_of(group), ring_ranks(group));
   if (!shares) return nullptr;
   return std::make_shared<const collective::TileShares>(std::move(*shares));
 }

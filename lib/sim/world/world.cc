@@ -80,7 +80,7 @@ void World::make_pools(const GroupOptions& options) {
 GroupId World::add_group(const GroupOptions& options) {
   if (pools_.empty()) make_pools(options);
   groups_.push_back(
-      Group{options, std::vector<Rank>(options.hosts.size()), nullptr, nullptr, nullptr});
+      Group{options, std::vector<Rank>(options.hosts.size()), nullptr, nullptr, nullptr, nullptr});
   if (!options.ranks.empty()) {
     auto layout = ProcessLayout::make(options.ranks, ring_ranks(options));
     require(layout.has_value(), "a simulated group has processes that are no layout");
@@ -93,6 +93,7 @@ GroupId World::add_group(const GroupOptions& options) {
   }
   groups_.back().owners = owners_of(options);
   groups_.back().tile_shares = tile_shares_of(options);
+  groups_.back().tile_costs = tile_costs_of(options);
   const GroupId group = groups_.size() - 1;
   for (std::uint16_t rank = 0; rank < options.hosts.size(); ++rank) make_rank(group, rank);
   return group;
@@ -120,6 +121,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.layout = groups_[group].layout.get();
     config.owners = groups_[group].owners;
     config.tile_shares = groups_[group].tile_shares;
+    config.tile_costs = groups_[group].tile_costs;
     config.member_count = options.members;
     if (config.layout != nullptr) {
       config.member_count = folds_only ? 1 : config.layout->members_of(rank_index);

@@ -26,6 +26,7 @@
 #include "sim/random.h"
 #include "sim/trace.h"
 #include "sim/world/event_queue.h"
+#include "sim/world/group_options.h"
 #include "sim/world/network.h"
 #include "sim/world/pool.h"
 #include "sim/world/slow_backend.h"
@@ -80,32 +81,6 @@ struct WorldOptions {
   /// Bytes of payload on the wire for each byte held: time and queues see long packets.
   std::uint32_t payload_scale = 1;
 };
-
-struct GroupOptions {
-  GroupKey key{0x1234567890abcdef, 7};
-  std::vector<HostId> hosts;         ///< [all ranks], each once
-  std::uint16_t folding_ranks = 0;   ///< so many of the last have no members
-  std::uint16_t members = 1;         ///< of each rank; if there are `ranks`, of the largest
-  std::vector<std::uint16_t> ranks;  ///< [processes]: the rank of each; empty: rank by rank
-  std::uint8_t lanes = 1;
-  std::vector<HostId> owners;  ///< that sum ops in two steps; if none is in the group, all do
-  /// By host: of its ports, as collective::TileShares has them; empty: none is known.
-  std::vector<std::uint32_t> rates;
-  collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
-  TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
-};
-
-/// How many ranks have members.
-[[nodiscard]] inline std::uint16_t ring_ranks(const GroupOptions& options) noexcept {
-  return static_cast<std::uint16_t>(options.hosts.size() - options.folding_ranks);
-}
-/// [processes]: the rank of each, in any case.
-[[nodiscard]] std::vector<std::uint16_t> ranks_of(const GroupOptions& group);
-/// nullptr: all ranks.
-[[nodiscard]] std::shared_ptr<const collective::Owners> owners_of(const GroupOptions& group);
-/// Of all-reduces by tiles. nullptr: each rank its segment of the ring.
-[[nodiscard]] std::shared_ptr<const collective::TileShares> tile_shares_of(
-    const GroupOptions& group);
 
 using GroupId = std::size_t;
 
@@ -300,6 +275,7 @@ class World {
     std::shared_ptr<const ProcessLayout> layout;       ///< nullptr: every rank has as many members
     std::shared_ptr<const collective::Owners> owners;  ///< nullptr: all ranks
     std::shared_ptr<const collective::TileShares> tile_shares;
+    std::shared_ptr<const collective::TileCosts> tile_costs;
   };
   struct Recorded {
     HostId from;

@@ -4,8 +4,9 @@
 # on memif links and of 4 on segments of 1,500 bytes that a router joins; several members a rank,
 # odd counts, apart and in place; while frames are lost; and a daemon and a client that are killed
 # in the middle of one. On memif links four ranks have no way to each other: the log says why none
-# goes so. A daemon that has no process in a group sums for two that have: every datatype and redop
-# has its bits, and when it is killed in the middle of an op the processes are told by name.
+# goes so. With "auto" the cost model chooses. A daemon that has no process in a group sums for two
+# that have: every datatype and redop has its bits, and when it is killed in the middle of an op the
+# processes are told by name.
 . "$(dirname "$0")/../_init.sh"
 . "$(dirname "$0")/../_fabric.sh"
 . "$(dirname "$0")/../_perf.sh"
@@ -20,6 +21,12 @@ by_tiles() {
 import json, sys
 groups = json.load(sys.stdin)["groups"]
 print(sum(shard["counters"]["ops_tiles"] for group in groups for shard in group["shards"]))'
+}
+
+# counted_by DAEMON COUNTER: of its lane 0, also of groups that have ended.
+counted_by() {
+  "$gradwire_cli" counters --socket "$(daemon_socket "$1")" |
+    awk -v name="lane.0.transport.$2" '$1 == name {n = $2} END {print n + 0}'
 }
 
 # endless GROUP: clients of two ranks that sum 4 MiB until they are stopped.
@@ -68,7 +75,8 @@ done
 step "4 daemons of which not all reach each other"
 memif_ring_start 4 "${tiles[@]}"
 perf 4 1 --sizes 1M
-expect_text "the log says why" 'warn.*no op goes by tiles.*have no ports that lead to each other' \
+expect_text "the log says why" \
+  'warn.*no op without a wire format goes by tiles.*have no ports that lead to each other' \
   "$(daemon_log 0)"
 for rank in 0 1 2 3; do expect_stop "$rank" TERM; done
 
@@ -79,12 +87,32 @@ for host in 0 1 2 3; do fabric_daemon "$host"; done
 all_of 4
 for host in 0 1 2 3; do expect_stop "$host" TERM; done
 
+# ops_by_tiles HOP_NS: of daemon 0, where the model chooses, a hop takes so long, and all ports have
+# a rate.
+ops_by_tiles() {
+  fabric_flags=("${tiles[@]}" --transport.tiles auto --transport.hop_ns "$1")
+  for host in 0 1 2 3; do fabric_daemon "$host" "rate_gbps = 100"; done
+  perf 4 1 --sizes 64,1M
+  expect_text "the daemon says so" 'info group .* go by tiles, if they take less time so' \
+    "$(daemon_log 0)"
+  chosen=$(counted_by 0 ops_tiles)
+  for host in 0 1 2 3; do expect_stop "$host" TERM; done
+}
+
+step "4 daemons that choose by what takes less time"
+ops_by_tiles 1000000000
+((chosen > 2)) || fail "five hops of 1 s take less time than six, and $chosen ops took them"
+ops_by_tiles 1
+((chosen == 0)) || fail "$chosen ops took more copies in place of hops of 1 ns"
+
 step "rank 0's transport.tiles counts"
 memif_rank_start 0 2
 memif_rank_start 1 2 --transport.tiles always
 daemon_wait_ready 0 && daemon_wait_ready 1
 perf 2 1 --sizes 1M
-if grep -q 'by tiles' "$(daemon_log 1)"; then fail "rank 1's transport.tiles counted"; fi
+if grep -Eq 'larger all-reduces.* go by tiles$' "$(daemon_log 1)"; then
+  fail "rank 1's transport.tiles counted"
+fi
 for rank in 0 1; do expect_stop "$rank" TERM; done
 
 step "a client is killed in the middle of an op"
@@ -113,19 +141,14 @@ fold() {
   background "$1" "$python" -m gradwire.fold --store "$run_dir/$1" --rank 2 --nranks 3 --epoch 1 \
     --timeout 30 --socket "$(daemon_socket 2)"
 }
-# summed_by DAEMON COUNTER: of its lane 0.
-summed_by() {
-  "$gradwire_cli" counters --socket "$(daemon_socket "$1")" |
-    awk -v name="lane.0.transport.$2" '$1 == name {n = $2} END {print n + 0}'
-}
 fold sums
 # shellcheck disable=SC2046
 expect "sums, of every datatype and redop" "$python" "$programs/folding.py" \
   --meet "$run_dir/sums" --sizes 16,1000,100004,4194304 $(sockets 2)
 expect_ended "the command ends when the processes have left" sums
-(($(summed_by 2 ops_tiles) > 40)) || fail "it summed $(summed_by 2 ops_tiles) ops by tiles"
-(($(summed_by 2 ops_two_step) > 0)) || fail "it summed no op in two steps"
-(($(summed_by 2 tile_pieces_sent) > 1000)) || fail "it sent no results"
+(($(counted_by 2 ops_tiles) > 40)) || fail "it summed $(counted_by 2 ops_tiles) ops by tiles"
+(($(counted_by 2 ops_two_step) > 0)) || fail "it summed no op in two steps"
+(($(counted_by 2 tile_pieces_sent) > 1000)) || fail "it sent no results"
 expect_text "the log says how much" 'go by tiles; this rank sums 33.3 % of an all-reduce' \
   "$(daemon_log 2)"
 

@@ -232,12 +232,37 @@ TEST_CASE("sums may travel in formats if every daemon has them, and else it is s
   TileAgreement agreed = tile_agreement(table);
   CHECK(agreed.possible);
   CHECK(agreed.for_formats_alone);
-  CHECK(agreed.why_not.empty());
+  CHECK_THAT(agreed.why_not, Catch::Matchers::Contains("the rate of a port of rank 0"));
   CHECK(agreed.why_no_formats.empty());
+  // Else the cost model chooses, by rank 0's figures.
+  for (ipc::RankInfo& info : table) {
+    info.rates[0] = 100;
+    info.packet_ns = 7;
+    info.byte_ps = 8;
+    info.hop_ns = 9;
+  }
+  table[0].packet_ns = 250;
+  table[0].byte_ps = 100;
+  table[0].hop_ns = 5000;
+  agreed = tile_agreement(table, 0, nullptr, 2);
+  CHECK_FALSE(agreed.for_formats_alone);
+  CHECK(agreed.why_not.empty());
+  REQUIRE(agreed.costs != nullptr);
+  CHECK(*agreed.costs == collective::TileCosts({.packet_ns = 250, .byte_ps = 100, .hop_ns = 5000},
+                                               std::vector<std::uint32_t>(3, 100), 3, nullptr, 2));
+  table[2].rates[0] = 0;
+  CHECK_THAT(tile_agreement(table).why_not,
+             Catch::Matchers::Contains("the rate of a port of rank 2"));
+  table[2].rates[0] = 100;
+  table[1].packet_ns = 0;
+  agreed = tile_agreement(table);
+  CHECK(agreed.for_formats_alone);
+  CHECK_THAT(agreed.why_not, Catch::Matchers::Contains("rank 1 is of an older release"));
   table[0].tiles_wanted = ipc::RankInfo::kTilesAlways;
   agreed = tile_agreement(table);
   CHECK(agreed.possible);
   CHECK_FALSE(agreed.for_formats_alone);
+  CHECK(agreed.costs == nullptr);
   CHECK(agreed.why_no_formats.empty());
 
   // One format is not enough: callers could not know which.

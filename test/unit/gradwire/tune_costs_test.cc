@@ -80,7 +80,13 @@ TEST_CASE("the lines for the configuration give the reason of each threshold") {
       Contains("A hop takes 5.00 us on this link, a packet 0.25 us at each end, a byte 0.280 "
                "ns") &&
           Contains("direct_kib = 64\n") && Contains("two_step_kib = 16\n") &&
-          Contains("gathered_ranks = 7") && Contains("gathered_kib = 256"));
+          Contains("gathered_ranks = 7") && Contains("gathered_kib = 256") &&
+          Contains("packet_ns = 250\n") && Contains("byte_ps = 93\n") &&
+          Contains("hop_ns = 5000\n"));
+  // Within what the keys take.
+  CHECK_THAT(threshold_lines({2e6, 1e-6, 1e6}, 8192), Contains("packet_ns = 1\n") &&
+                                                          Contains("byte_ps = 65535\n") &&
+                                                          Contains("hop_ns = 1000000000\n"));
 }
 
 }  // namespace

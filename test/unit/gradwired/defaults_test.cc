@@ -112,11 +112,19 @@ bool change(const config::Key& key, config::DaemonConfig& config) {
 
 TEST_CASE("every key reaches the library that it is for") {
   // Read where the daemon is put together.
-  const std::vector<std::string> by_daemon = {"daemon.require_isolated",  "daemon.log_level",
-                                              "daemon.capture",           "transport.payload_bytes",
-                                              "transport.direct_kib",     "transport.two_step_kib",
-                                              "transport.two_step_owner", "transport.gathered_kib",
-                                              "transport.tiles",          "lanes.nice"};
+  const std::vector<std::string> by_daemon = {"daemon.require_isolated",
+                                              "daemon.log_level",
+                                              "daemon.capture",
+                                              "transport.payload_bytes",
+                                              "transport.direct_kib",
+                                              "transport.two_step_kib",
+                                              "transport.two_step_owner",
+                                              "transport.gathered_kib",
+                                              "transport.tiles",
+                                              "transport.packet_ns",
+                                              "transport.byte_ps",
+                                              "transport.hop_ns",
+                                              "lanes.nice"};
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
   const auto before = all_settings(config);
   std::size_t changed = 0;
