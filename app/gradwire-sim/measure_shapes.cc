@@ -26,23 +26,6 @@ constexpr std::array kMeasured = {Collective::kAllReduce, Collective::kAllGather
 /// Of the simulator: 1,024 hosts that all hold packets of 8,896 bytes take too much memory.
 constexpr std::uint32_t kPayloadOfMany = 1'088;
 
-const char* name_of_shape(Shape shape) {
-  switch (shape) {
-    case Shape::kGathered:
-      return "gathered";
-    case Shape::kDirect:
-      return "direct";
-    case Shape::kTwoStep:
-      return "two-step";
-    case Shape::kWord:
-      return "words";
-    case Shape::kTiles:
-      return "tiles";
-    default:
-      return "ring";
-  }
-}
-
 double us(double ns) { return ns / 1e3; }
 
 ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collective collective,
@@ -117,10 +100,11 @@ bool measure_one(const ShapeTrialOptions& o) {
       "| {} | {} | {} | {} | {:.1f} | {} | {:.1f} | {:.1f} | {:.1f} | {:.1f} | {:.0f} | {} | {} | "
       "{:.2f} | {} | {} |\n",
       o.ranks, name_of(o.collective), o.collective == Collective::kBarrier ? 0 : o.bytes,
-      name_of_shape(r.shape), us(p50), ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"),
-      us(f.ring_ns), us(f.recursive_doubling_ns), us(f.tree_ns), us(f.tiles_ns), r.packets,
-      r.retransmissions, r.overflow, static_cast<double>(r.formation_ns) / 1e6,
-      r.memory_bytes >> 10, o.collective == Collective::kBarrier ? "-" : chosen(o));
+      r.shape == Shape::kWord ? "words" : name_of(r.shape), us(p50),
+      ring ? fmt::format("{:.1f}", us(*ring)) : std::string("-"), us(f.ring_ns),
+      us(f.recursive_doubling_ns), us(f.tree_ns), us(f.tiles_ns), r.packets, r.retransmissions,
+      r.overflow, static_cast<double>(r.formation_ns) / 1e6, r.memory_bytes >> 10,
+      o.collective == Collective::kBarrier ? "-" : chosen(o));
   std::fflush(stdout);
   return good;
 }

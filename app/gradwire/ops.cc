@@ -8,17 +8,17 @@
 namespace gradwire::cli {
 
 std::string ops_text(const std::vector<status::Op>& ops) {
-  Table table({"GROUP", "OP", "COLLECTIVE", "LANE", "BYTES", "POSTED s", "SINCE s", "RETRANS",
-               "WAITS FOR"});
+  Table table({"GROUP", "OP", "COLLECTIVE", "SHAPE", "LANE", "BYTES", "POSTED s", "SINCE s",
+               "RETRANS", "WAITS FOR"});
   const auto seconds = [](const std::optional<double>& value) {
     return value ? fmt::format("{:.3f}", *value) : "?";
   };
   for (const status::Op& op : ops) {
     std::string text = op.text;
     if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
-    const std::string what =
-        op.wire == "same" ? op.collective : fmt::format("{} as {}", op.collective, op.wire);
-    table.add({op.group_id, std::to_string(op.op_seq), what, std::to_string(op.lane),
+    std::string what = op.collective;
+    if (op.wire != "same") what += fmt::format(" as {}", op.wire);
+    table.add({op.group_id, std::to_string(op.op_seq), what, op.shape, std::to_string(op.lane),
                std::to_string(op.bytes), seconds(op.posted_s), seconds(op.since_s),
                std::to_string(op.retransmissions), text});
   }

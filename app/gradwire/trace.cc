@@ -48,7 +48,9 @@ std::string trace_text(const json& trace) {
       what = fmt::format("{} of {} bytes", field(event, "collective"), field(event, "value"));
       if (event.contains("wire")) what += fmt::format(" as {}", field(event, "wire"));
     }
-    if (type == "done") what = field(event, "value") + " retransmissions";
+    if (type == "done") {
+      what = fmt::format("by {}, {} retransmissions", field(event, "shape"), field(event, "value"));
+    }
     if (type == "aborted") what = field(event, "reason");
     table.add({fmt::format("{:.6f}", (now_ns - number(event, "at_ns")) / 1e9),
                field(event, "group_id"), field(event, "lane"), field(event, "op_seq"), type, what});

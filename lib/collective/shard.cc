@@ -139,7 +139,8 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
   Op* op = ops_.open(spec, plan);
   if (op == nullptr) return PostResult::kFull;
 
-  op->record = OpRecord{now, 0, plan.bytes, counters_.retransmissions, spec.collective, spec.wire};
+  op->record = OpRecord{
+      now, 0, plan.bytes, counters_.retransmissions, spec.collective, spec.wire, plan.shape};
   if (ops_.posted() == ops_.done() + 1) stall_.moved(now);
   GRADWIRE_PROBE5(op_posted, config_.key.group_id, spec.op_seq, config_.rank, config_.lane,
                   op->record.bytes);

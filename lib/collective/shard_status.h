@@ -93,6 +93,14 @@ struct Unfit {
   std::uint16_t says_rank = 0;  ///< it names this one as its sender
 };
 
+/// Of an op by tiles on one lane. `missing_rank` is the rank of which most is missing.
+struct TileProgress {
+  std::uint32_t tiles = 0;        ///< that this rank folds; 0: none, or no op by tiles
+  std::uint32_t folded = 0;       ///< of them
+  std::uint32_t chunks = 0;       ///< of that rank's parts and results that come here
+  std::uint32_t chunks_here = 0;  ///< of them, those that have come without a gap
+};
+
 /// What an operator asks: who waits for whom since when.
 struct ShardStatus {
   ShardState state = ShardState::kIdle;
@@ -150,6 +158,7 @@ struct ShardStatus {
   bool is_contribution_missing = false;      ///< to the oldest op
   bool missing_rank_has_posted = false;
   std::uint16_t missing_rank = 0;
+  TileProgress tiles;  ///< of the oldest op, if it goes by tiles
   TransferWait transfer;
   std::uint64_t scratch_bytes = 0;  ///< of its scratch memory, what ops have used so far
   ShardCounters counters;

@@ -124,6 +124,13 @@ std::optional<Late> late_ranks(std::uint16_t rank, std::uint16_t nranks, bool po
   return late;
 }
 
+/// Of the rank of which an op by tiles lacks most.
+std::string progress_text(const collective::TileProgress& tiles) {
+  if (tiles.chunks == 0) return {};
+  return fmt::format(", of which {} of {} chunks have come; {} of {} tiles are summed here",
+                     tiles.chunks_here, tiles.chunks, tiles.folded, tiles.tiles);
+}
+
 }  // namespace
 
 OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardStatus& status,
@@ -163,11 +170,13 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.rank = status.missing_rank;
     wait.text += fmt::format("the contribution of rank {}", wait.rank);
     if (wait.rank >= group.nranks()) {
-      wait.text += ", which sums what all ranks give";
+      wait.text += ", which sums what all ranks give" + progress_text(status.tiles);
     } else if (!status.missing_rank_has_posted) {
       wait.text += ", whose clients have not posted it";
     } else if (status.least_heard_rank == wait.rank && status.least_heard_ns >= kNotableSilenceNs) {
       wait.text += fmt::format(", silent for {:.3f} s", seconds(status.least_heard_ns));
+    } else {
+      wait.text += progress_text(status.tiles);
     }
   } else if (late) {
     wait.neighbor = late->first == late->last ? "rank" : "ranks";
@@ -243,6 +252,7 @@ status::Op op_status(const Group& group, std::uint8_t lane, const OpWait& wait,
   out.lane = lane;
   out.collective = name_of(shard.oldest_op.collective);
   out.wire = name_of(shard.oldest_op.wire);
+  out.shape = name_of(shard.oldest_op.shape);
   out.bytes = shard.oldest_op.bytes;
   out.posted_s = age(shard.oldest_op.posted_at);
   out.first_chunk_s = age(shard.oldest_op.first_chunk_at);

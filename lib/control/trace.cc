@@ -31,6 +31,7 @@ json event_json(const lane::TraceEvent& event, const GroupName* name) {
   if (event.type != lane::TraceType::kAborted) {
     entry["collective"] = name_of(event.collective);
     if (event.wire != WireFormat::kSame) entry["wire"] = name_of(event.wire);
+    if (event.type == lane::TraceType::kDone) entry["shape"] = name_of(event.shape);
   }
   if (name != nullptr) {
     entry["group_id"] = fmt::format("{:016x}", name->key.group_id);

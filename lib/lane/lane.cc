@@ -225,8 +225,8 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
         ++steps_;
         const std::uint64_t bytes = bytes_of(spec, *slot.shard);
         if (bytes > kStreamBytes) ++slot.streams;
-        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes, spec.collective,
-                 spec.wire);
+        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes,
+                 {.collective = spec.collective, .wire = spec.wire});
         continue;
       }
       case collective::PostResult::kFull:

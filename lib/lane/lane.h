@@ -192,7 +192,7 @@ class Lane {
   void forget_awake(std::uint16_t index) noexcept;
   void forget_resting(const GroupSlot& slot) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
-                std::uint64_t value, Collective collective, WireFormat wire) noexcept;
+                std::uint64_t value, const collective::OpRecord& op) noexcept;
   void trace_abort(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept;
   void op_done(const GroupSlot& slot, const collective::Event& event, TimeNs now) noexcept;
   bool report(GroupSlot& slot) noexcept;

@@ -189,7 +189,7 @@ bool Lane::poll_shard(std::uint16_t index, TimeNs now, bool idle) noexcept {
 }
 
 void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
-                    std::uint64_t value, Collective collective, WireFormat wire) noexcept {
+                    std::uint64_t value, const collective::OpRecord& op) noexcept {
   TraceEvent event;
   event.at = at;
   event.group_handle = handle;
@@ -197,8 +197,9 @@ void Lane::trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64
   event.value = value;
   event.type = type;
   event.lane = config_.lane;
-  event.collective = collective;
-  event.wire = wire;
+  event.collective = op.collective;
+  event.wire = op.wire;
+  event.shape = op.shape;
   trace_.push(event);
 }
 
@@ -239,10 +240,9 @@ void Lane::op_done(const GroupSlot& slot, const collective::Event& event, TimeNs
   count(counters_.ops_done);
   if (event.op.first_chunk_at != 0) {
     trace_op(TraceType::kFirstChunk, event.op.first_chunk_at, slot.handle, event.op_seq, 0,
-             event.op.collective, event.op.wire);
+             event.op);
   }
-  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions,
-           event.op.collective, event.op.wire);
+  trace_op(TraceType::kDone, now, slot.handle, event.op_seq, event.op.retransmissions, event.op);
   if (config_.lane != 0) return;
   const auto latency = static_cast<std::uint64_t>(std::max<TimeNs>(now - event.op.posted_at, 0));
   count(counters_.op_latency[latency_bucket(latency)]);

@@ -13,6 +13,7 @@
 
 #include "base/types.h"
 #include "base/wire_format.h"
+#include "collective/shapes/shape_kind.h"
 
 namespace gradwire::lane {
 
@@ -35,6 +36,7 @@ struct TraceEvent {
   std::uint16_t reporter_rank = 0;
   Collective collective = Collective::kAllReduce;  ///< for all but kAborted
   WireFormat wire = WireFormat::kSame;             ///< likewise
+  collective::Shape shape{};                       ///< kDone
 };
 
 class TraceRing {

@@ -265,6 +265,7 @@ struct Op {
   std::uint32_t lane = 0;
   std::string collective;
   std::string wire = "same";  ///< the format in which its elements travel
+  std::string shape;          ///< local, exchange, ring, direct, two-step, gathered or tiles
   std::uint64_t bytes = 0;    ///< of the whole op, in its datatype
   std::optional<double> posted_s;
   std::optional<double> first_chunk_s;

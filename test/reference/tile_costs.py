@@ -34,8 +34,9 @@ class Group:
     def ring(self, passes, size, payload):
         sent = size * passes * (self.n - 1) // self.n
         cores = 2 * self.g * ceil(sent, payload) + passes * size * self.c
-        return passes * (self.n - 1) * self.hop + max(
+        times = passes * (self.n - 1) * self.hop, max(
             sent * 80000 // self.slowest, cores // self.lanes)
+        return max(times) + min(times) // 4
 
     def tiles(self, passes, size, payload):
         sent = size * passes * (self.n - 1) // self.n

@@ -26,6 +26,7 @@ void OffRing::fill_tiles(ShardStatus& status) const noexcept {
   status.is_contribution_missing = true;
   status.missing_rank = missing->rank;
   status.missing_rank_has_posted = missing->posted;
+  status.tiles = missing->progress;
 }
 
 }  // namespace gradwire::collective

@@ -9,6 +9,7 @@
 
 #include "base/types.h"
 #include "base/wire_format.h"
+#include "collective/shapes/shape_kind.h"
 
 namespace gradwire::collective {
 
@@ -65,6 +66,7 @@ struct OpRecord {
   std::uint64_t retransmissions = 0;  ///< of the shard while it was under way
   Collective collective = Collective::kAllReduce;
   WireFormat wire = WireFormat::kSame;
+  Shape shape = Shape::kRing;
 };
 
 }  // namespace gradwire::collective

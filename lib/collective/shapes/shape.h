@@ -14,25 +14,13 @@
 #include "collective/shapes/shape_exchange.h"
 #include "collective/shapes/shape_gathered.h"
 #include "collective/shapes/shape_gathering_half.h"
+#include "collective/shapes/shape_kind.h"
 #include "collective/shapes/shape_local.h"
 #include "collective/shapes/shape_reducing_half.h"
 #include "collective/shapes/shape_ring.h"
 #include "collective/shapes/shape_tiles.h"
 
 namespace gradwire::collective {
-
-enum class Shape : std::uint8_t {
-  kLocal,
-  kExchange,
-  kRing,
-  kReducingHalf,
-  kGatheringHalf,
-  kWord,  ///< no chunks: all ranks have posted it, and each comes to know that
-  kDirect,
-  kTwoStep,
-  kGathered,
-  kTiles,
-};
 
 /// What a shape follows from, beside the group.
 struct ShapeCall {

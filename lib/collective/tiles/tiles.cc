@@ -278,13 +278,19 @@ std::optional<Tiles::Missing> Tiles::missing(std::uint64_t op_seq) const noexcep
   const TileOp* op = table_.find(op_seq);
   if (op == nullptr) return {};
   std::optional<Missing> found;
+  std::uint32_t most = 0;
   for (std::uint32_t ahead = 1; ahead <= others(); ++ahead) {
     const std::uint16_t rank = other(ahead);
-    const TileIn& in = table_.parts_in(*op, rank);
-    const bool here = in.complete() && table_.results_in(*op, rank).complete();
-    if (here) continue;
-    if (in.late) return Missing{rank, false};
-    if (!found) found = Missing{rank, true};
+    const TileIn& parts = table_.parts_in(*op, rank);
+    const TileIn& results = table_.results_in(*op, rank);
+    const std::uint32_t chunks = parts.end + results.end;
+    const std::uint32_t here = parts.first + results.first;
+    if (parts.complete() && results.complete()) continue;
+    const TileProgress progress = {op->tiles, op->folded, chunks, here};
+    if (parts.late) return Missing{rank, false, progress};
+    if (chunks - here <= most) continue;
+    most = chunks - here;
+    found = Missing{rank, true, progress};
   }
   return found;
 }

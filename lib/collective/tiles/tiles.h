@@ -106,10 +106,12 @@ class Tiles final : public PeerUser, public LateUser {
   /// Whether anything moved since the last call: a chunk came, a tile was folded, or another rank
   /// said something new.
   [[nodiscard]] bool take_moved() noexcept { return std::exchange(moved_, false); }
-  /// Of an op that has entered the first rank of which something is missing.
+  /// Of an op that has entered a rank of which something is missing: the first that has not entered
+  /// it, else the one of which most is missing.
   struct Missing {
     std::uint16_t rank = 0;
     bool posted = false;  ///< there
+    TileProgress progress;
   };
   [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
 

@@ -53,6 +53,10 @@ TEST_CASE("ops say whom they wait for") {
   op.since_s = 1.25;
   CHECK_THAT(ops_text({op}), Catch::Contains("  upstream rank 3, silent for 1.200 s"));
   CHECK_THAT(ops_text({op}), Catch::Contains("  1.250  "));
+  op.collective = "all-reduce";
+  op.wire = "int8";
+  op.shape = "tiles";
+  CHECK_THAT(ops_text({op}), Catch::Contains("  all-reduce as int8  tiles  "));
 }
 
 TEST_CASE("top works out rates between two looks") {
@@ -101,7 +105,7 @@ TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted 
      "epoch": 1, "rank": 0, "nranks": 2},
     {"at_ns": 3000, "lane": 0, "event": "first_chunk", "op_seq": 1, "group_id": "1", "epoch": 1},
     {"at_ns": 4000, "lane": 0, "event": "done", "op_seq": 1, "value": 5, "group_id": "1",
-     "epoch": 1},
+     "epoch": 1, "shape": "two-step"},
     {"at_ns": 5000, "lane": 0, "event": "posted", "op_seq": 2, "value": 8, "group_id": "1",
      "epoch": 1},
     {"at_ns": 6000, "lane": 0, "event": "aborted", "op_seq": 2, "group_id": "1", "epoch": 1,
@@ -124,7 +128,8 @@ TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted 
   CHECK(find("e", "aa.2.1.0.1")["args"]["end"] == "unfinished");
   CHECK(find("e", "aa.2.1.0.1")["ts"] == 7.0);
   CHECK(perfetto_of(trace)["otherData"]["begins_at_unix_s"] == "1700000000.000002");
-  CHECK_THAT(trace_text(trace), Catch::Contains("rank 1 was silent"));
+  CHECK_THAT(trace_text(trace), Catch::Contains("rank 1 was silent") &&
+                                    Catch::Contains("by two-step, 5 retransmissions"));
 }
 
 TEST_CASE("the trace is filtered, and says what it left out") {

@@ -156,6 +156,12 @@ TEST_CASE("tiles: \"not entered\" is believed until something of the op came") {
   // What was pulled before the first word comes all the same.
   for (std::uint32_t i = 0; i < 8; ++i) shard.piece(1, part(i), kBytes);
   CHECK(shard.received() == 8);
+  // Of the other rank nothing has come.
+  CHECK(shard.status().missing_rank == 2);
+  CHECK(shard.status().tiles.tiles > 0);
+  CHECK(shard.status().tiles.folded == 0);
+  CHECK(shard.status().tiles.chunks > 8);
+  CHECK(shard.status().tiles.chunks_here == 0);
   // A word of an op that is unknown does nothing.
   shard.call(1, LoneShard::not_entered(7));
   CHECK_FALSE(shard.aborted());
