@@ -102,7 +102,8 @@ Result<void> DaemonTransport::join() {
   config.epoch = options_.epoch;
   config.group_id = meeting->group_id;
   config.rank = options_.rank;
-  config.nranks = options_.nranks;
+  config.nranks = static_cast<std::uint16_t>(options_.nranks + options_.folding_ranks);
+  config.folding_ranks = options_.folding_ranks;
   config.member = options_.member;
   config.member_count = options_.members;
   config.timeout_ms = timeout_ms_;

@@ -242,15 +242,18 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", "gradwire-perf " GRADWIRE_VERSION);
   app.option_defaults()->always_capture_default();
   const CLI::AsSizeValue as_size(false);  // K, M, G are powers of 1024, as in nccl-tests
-  app.add_option("--transport", options.transport,
-                 "What carries the ops: daemon (daemon and client library), tcp (a ring over the\n"
-                 "kernel's TCP), rdma (a ring over RoCEv2 by libibverbs), gradwire (lanes of its "
-                 "own, in this process) or bare (what the\n"
-                 "driver alone gives over a link that loses nothing: no protocol; 2 ranks)");
+  app.add_option(
+      "--transport", options.transport,
+      "What carries the ops: daemon (daemon and client library), tcp (a ring over the "
+      "kernel's TCP),\nrdma (a ring over RoCEv2 by libibverbs), gradwire (lanes of its own, in "
+      "this process) or bare\n(what the driver alone gives over a link that loses nothing: no "
+      "protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
   app.add_option("--rank", options.rank, "Rank of this process's daemon, from 0");
   app.add_option("--nranks", options.nranks, "How many ranks: one for each daemon")
       ->check(CLI::Range(1u, kMaxRanks));
+  app.add_option("--folding-ranks", options.folding_ranks,
+                 "Hosts beside those that only sum, by python3 -m gradwire.fold");
   app.add_option("--member", options.member, "Number of this process within its rank, from 0");
   app.add_option("--members", options.members, "Processes at each daemon")
       ->check(CLI::Range(1u, kMaxMembers));
@@ -355,9 +358,7 @@ namespace {
 
 /// Sizes are multiples of it.
 std::uint64_t unit_bytes(const Options& options) noexcept {
-  CollectiveCall call;
-  call.collective = options.collective;
-  call.count = 1;
+  const CollectiveCall call{.collective = options.collective, .count = 1};
   return *whole_count(call, place_of(options).processes) * element_bytes(options.datatype);
 }
 
@@ -386,9 +387,9 @@ std::vector<SizePlan> sizes_of(const Options& options) {
     for (SizePlan& plan : plans) plan.bytes -= plan.bytes % unit;
     return plans;
   }
-  double exact = static_cast<double>(options.begin_bytes);
+  auto exact = static_cast<double>(options.begin_bytes);
   while (exact <= static_cast<double>(options.end_bytes)) {
-    const std::uint64_t bytes = static_cast<std::uint64_t>(exact) / unit * unit;
+    const auto bytes = static_cast<std::uint64_t>(exact) / unit * unit;
     if (plans.empty() || plans.back().bytes != bytes) plans.push_back({bytes, options.iterations});
     // From nothing, or from so little that the factor is lost in rounding, one element is next.
     exact = std::max(exact * options.factor, exact + static_cast<double>(unit));

@@ -85,6 +85,7 @@ struct Options {
   std::string socket;                      ///< empty: the client library's default
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
+  std::uint16_t folding_ranks = 0;  ///< beside those, hosts that only sum: gradwire.fold runs there
   std::uint16_t member = 0;
   std::uint16_t members = 1;
   std::uint32_t epoch = 0;

@@ -132,6 +132,14 @@ Result<void> check_processes_and_sizes(const Options& options) {
       return tl::unexpected(place.error());
     }
   }
+  if (options.folding_ranks != 0 &&
+      (options.transport != "daemon" || is_tcp_rendezvous(options.rendezvous))) {
+    return refuse(
+        fmt::format("--folding-ranks {}: hosts that only sum are for transport daemon, and meet "
+                    "the others in a "
+                    "directory, --rendezvous DIRECTORY",
+                    options.folding_ranks));
+  }
   if (options.transport != "daemon" && options.members > 1) {
     return refuse(fmt::format(
         "--members {}: transport {} has one member a rank; only transport daemon has more",

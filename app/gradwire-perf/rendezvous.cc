@@ -103,7 +103,8 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
   }
   auto written = write_file(path_of(options, info_key(options.rank, options.member)), own_info);
   if (!written) return tl::unexpected(written.error());
-  for (std::uint32_t rank = 0; rank < options.nranks; ++rank) {
+  const std::uint32_t ranks = std::uint32_t{options.nranks} + options.folding_ranks;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     const auto info = await_file(path_of(options, info_key(rank, 0)), own_info.size(), deadline);
     if (!info) return tl::unexpected(info.error());
     meeting.rank_infos.insert(meeting.rank_infos.end(), info->begin(), info->end());

@@ -16,7 +16,7 @@ namespace gradwire::perf {
 
 struct Meeting {
   std::uint64_t group_id = 0;
-  std::vector<std::byte> rank_infos;  ///< [nranks] x the bytes of one
+  std::vector<std::byte> rank_infos;  ///< [ranks, those that only sum too] x the bytes of one
 };
 
 /// Publishes `own_info`, by which others reach this rank, and waits for those of the other ranks,

@@ -62,12 +62,12 @@ class Digests:
     def __init__(self, client, group, store, epoch, prefix):
         self._group = group
         self._place = group.rank * group.members + group.member
-        self._memory = client.allocate(16 * group.nranks * group.members)
+        self._memory = client.allocate(16 * group.processes)
         self._exchange = rendezvous.form_group(
             client,
             store,
             group.rank,
-            group.nranks,
+            group.processes // group.members,  # those that have members
             group.member,
             group.members,
             epoch=epoch,
@@ -76,7 +76,7 @@ class Digests:
 
     def compare(self, values, op_seq, timeout):
         """Raises ABORTED where the digests differ, after the group was aborted for that."""
-        places = self._group.nranks * self._group.members
+        places = self._group.processes
         if self._memory.device is None:
             table = self._memory.array("int64", 2 * places)
             table[:] = 0

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """python -m gradwire.fold: a rank without members. The daemon of this host sums all-reduces for a
-group that has no process here, until the group's processes have left: those in two steps, and, if
-rank 0's daemon has transport.tiles = "always", its share of larger ones.
+group that has no process here, until the group's processes have left: those in two steps, and its
+share of larger ones that go by tiles, as those in a wire format do.
 
     python -m gradwire.fold --store /shared/run-17 --rank 8 --nranks 9 [--folding-ranks 1]
 
 The group's processes call rendezvous.form_group(client, DirectoryStore("/shared/run-17"), rank,
-nranks=9, folding_ranks=1), or Client.join() with folding_ranks=1. Ranks without members are the
-last ones.
+nranks=9, folding_ranks=1), or Client.join() with folding_ranks=1. DDP's hook does so by
+GRADWIRE_FOLDING_RANKS and GRADWIRE_FOLDING_STORE (GradwireState), gradwire-perf by --folding-ranks.
+Ranks without members are the last ones.
 
     GRADWIRE_SOCKET   the daemon; /run/gradwire/gradwired.sock if it is not set
 
@@ -33,6 +34,8 @@ def main(arguments=None):
         prog="gradwire.fold", description=__doc__.split("\n\n", 1)[0].split(": ", 1)[1]
     )
     parser.add_argument("--store", required=True, help="a directory that all processes see")
+    parser.add_argument("--prefix", default="gradwire",
+                        help="of the group's keys; gradwire-perf's is gradwire-perf")
     parser.add_argument("--rank", type=int, required=True, help="this host's, one of the last")
     parser.add_argument("--nranks", type=int, required=True, help="with those without members")
     parser.add_argument("--folding-ranks", type=int, default=1, help="those without members")
@@ -57,6 +60,7 @@ def main(arguments=None):
                 epoch=given.epoch,
                 timeout=given.timeout,
                 folding_ranks=given.folding_ranks,
+                prefix=given.prefix,
             )
     except GradwireError as error:
         print("gradwire.fold: %s" % error, file=sys.stderr, flush=True)

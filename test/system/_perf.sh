@@ -9,7 +9,7 @@ perf() {
   local ranks=$1 members=$2 rank member names=() name
   shift 2
   perf_runs=$((perf_runs + 1))
-  mkdir "$run_dir/meet$perf_runs"
+  mkdir -p "$run_dir/meet$perf_runs"
   for ((rank = 0; rank < ranks; rank++)); do
     for ((member = 0; member < members; member++)); do
       name=perf$perf_runs-$rank-$member

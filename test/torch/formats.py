@@ -6,6 +6,7 @@ reference (test/reference/formats.py), residuals carried from step to step.
     formats.py calls MEMBERS     the backend's calls
     formats.py models MEMBERS    two models take turns on one hook's state
     formats.py little MEMBERS    gradient memory for the gradients, and not for all residuals
+    formats.py folded MEMBERS    a host that only sums is lost, and the job goes on without it
     formats.py without MEMBERS   the group has no formats
     formats.py shrunk MEMBERS    the last rank dies, and the others' residuals stay"""
 import itertools
@@ -318,6 +319,44 @@ def shrunk(rank, world, members):
     if rank == 0:
         print(stats)
     os._exit(0)  # Gloo would wait for the dead
+
+
+def folded(rank, world, members):
+    """Bits do not depend on who sums. After two steps the story ends the daemon of the host that
+    only sums."""
+    count, parameters = 300001, [torch.nn.Parameter(torch.zeros(300001))]
+    reference = Reference("int8", True, members)
+    state = GradwireState(members=members, format="int8", digest=True)
+    assert state.stats()["nranks"] == world // members + 1, state.stats()
+
+    def one(step):
+        by_process = [values_of("folded", count, 10 + step, process, None)
+                      for process in range(world)]
+        tensor = torch.from_numpy(by_process[rank].copy())
+        state._reduce(0, tensor, parameters).wait()
+        check(tensor, reference.average(["only"], by_process), "step %d" % step)
+
+    one(0)
+    one(1)
+    if rank == 0:
+        open(os.path.join(os.environ["GRADWIRE_FOLDING_STORE"], "end"), "w").close()
+    step = 2
+    while True:
+        before = dict(reference.residuals)
+        try:
+            one(step)
+        except RuntimeError as error:
+            reference.residuals = before
+            assert "rank %d" % (world // members) in str(error), error
+            break
+        step += 1
+    left = state.shrink(progress=step)
+    assert left.world == world and left.progress == step, (left, step)
+    one(step)
+    one(step + 1)
+    stats = state.stats()
+    assert stats["nranks"] == world // members and stats["residual_resets"] == 0, stats
+    state.close()
 
 
 def main():

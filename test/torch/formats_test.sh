@@ -26,4 +26,20 @@ job "little memory" 1 1 -- "$formats" little 1
 for rank in 0 1; do expect_stop "$rank" TERM; done
 
 memif_ring_start 3 "${torch_daemon_flags[@]}"
+step "a host that only sums"
+export GRADWIRE_FOLDING_RANKS=1 GRADWIRE_FOLDING_STORE=$run_dir/folding
+background fold "$torch_python" -m gradwire.fold --store "$GRADWIRE_FOLDING_STORE" --rank 2 \
+  --nranks 3 --socket "$(daemon_socket 2)"
+job_start 1 1 -- "$formats" folded 1
+unset GRADWIRE_FOLDING_RANKS GRADWIRE_FOLDING_STORE
+eventually 60 test -e "$run_dir/folding/end" || { cat "$run_dir"/job-*.out && fail "no sums"; }
+daemon_stop 2 KILL || true
+for rank in 0 1; do
+  ended "job-$rank" || { tail -n 25 "$run_dir/job-$rank.out" && fail "process $rank"; }
+done
+if ended fold; then fail "the command succeeded without its daemon"; fi
+for rank in 0 1; do expect_stop "$rank" TERM; done
+rm -f "$(daemon_socket 2)"
+
+memif_ring_start 3 "${torch_daemon_flags[@]}"
 job "a rank less" 1 1 1 -- "$formats" shrunk 1

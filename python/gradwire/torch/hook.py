@@ -100,6 +100,10 @@ class GradwireState:
     ``rank`` and ``member`` override that.
 
     socket:   the daemon's; None is $GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock
+    folding_ranks: so many hosts beside those of the job only sum: at each runs python -m
+              gradwire.fold, with the same folding_store. None is $GRADWIRE_FOLDING_RANKS, else 0
+    folding_store: a directory that they and all processes see, a new one for each run; None is
+              $GRADWIRE_FOLDING_STORE
     epoch:    of the group; None is torchrun's restart count. It has to differ from that of every
               earlier group with this ``name`` in the same store
     store:    a torch.distributed store; None is the job's own
@@ -131,6 +135,8 @@ class GradwireState:
         digest=None,
         format=None,
         error_feedback=True,
+        folding_ranks=None,
+        folding_store=None,
     ):
         rank, nranks, member, members = _place(
             dist.get_rank(process_group),
@@ -142,6 +148,14 @@ class GradwireState:
         )
         if epoch is None:
             epoch = _from_environment("TORCHELASTIC_RESTART_COUNT", 0)
+        if folding_ranks is None:
+            folding_ranks = _from_environment("GRADWIRE_FOLDING_RANKS", 0)
+        folding_store = folding_store or os.environ.get("GRADWIRE_FOLDING_STORE")
+        if folding_ranks and not folding_store:
+            raise ValueError(
+                "%d hosts are to sum for the job, and nothing says in which directory they meet "
+                "it: folding_store= or GRADWIRE_FOLDING_STORE" % folding_ranks
+            )
         if store is None:
             store = dist.distributed_c10d._get_default_store()
         self.timeout = timeout
@@ -166,23 +180,24 @@ class GradwireState:
         self._callbacks = Callbacks()
         self.group = None
         try:
-            self._join(rank, nranks, member, members, self._name)
+            self._join(rank, nranks, member, members, self._name,
+                       (folding_ranks, folding_store) if folding_ranks else None)
         except BaseException:
             self.close()
             raise
 
-    def _join(self, rank, nranks, member, members, prefix):
-        self.group = rendezvous.form_group(
-            self.client,
-            self._store,
-            rank,
-            nranks,
-            member,
-            members,
-            epoch=self._epoch,
-            timeout=self.timeout,
-            prefix=prefix,
-        )
+    def _join(self, rank, nranks, member, members, prefix, folding=None):
+        """``folding``: how many hosts only sum, and the directory in which they meet the others."""
+        place = dict(epoch=self._epoch, timeout=self.timeout)
+        if folding is None:
+            self.group = rendezvous.form_group(
+                self.client, self._store, rank, nranks, member, members, prefix=prefix, **place
+            )
+        else:
+            self.group = rendezvous.form_group(
+                self.client, rendezvous.DirectoryStore(folding[1]), rank, nranks + folding[0],
+                member, members, folding_ranks=folding[0], **place
+            )
         try:
             if self._compares:
                 self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
@@ -409,8 +424,9 @@ class GradwireState:
         patience: how long the others are waited for, in seconds; those of a rank that the abort
                   named as lost are not. It has to be longer than a step's computation
 
-        DDP and its process group have to be made anew, since the one counts on the lost process and
-        the other is in the middle of a backward pass:
+        Hosts that only sum are not part of the smaller group. If one of them was lost, all
+        processes go on. DDP and its process group have to be made anew, since the one counts on the
+        lost process and the other is in the middle of a backward pass:
 
             store = dist.distributed_c10d._get_default_store()
             try:
@@ -450,7 +466,7 @@ class GradwireState:
                 self._store,
                 name,
                 old.rank,
-                old.nranks,
+                old.processes // old.members,  # those that have members
                 old.member,
                 old.members,
                 {"progress": progress, "completed_op": self._completed_op},
