@@ -6,8 +6,8 @@
 
 usage() {
   cat <<TEXT
-scripts/demo.sh [--backend] [--shaped GBIT] [--model wide|transformer] [--ranks N] [--members M]
-                [--steps S]
+scripts/demo.sh [--backend] [--shaped GBIT] [--formats LIST] [--model wide|transformer] [--ranks N]
+                [--members M] [--steps S]
 
 Trains a model that predicts the next character, on the licence texts of this machine, twice from
 the same seed: once with N gradwire daemons, joined by memif links, summing the gradients, once with
@@ -22,6 +22,9 @@ it as root.
   --shaped GBIT two hosts joined by a link of that rate, 0.01 to 10 Gbit/s, in place of memif and
                 loopback: two namespaces, and a token bucket at each end through which gradwire
                 and Gloo's TCP both go. What a slow Ethernet does to a step
+  --formats LIST
+                bf16, int8, or bf16,int8: gradwire trains once more for each, with gradients that
+                travel in that format and error feedback (doc/formats.md)
   --model NAME  wide (default): tables of n-grams, 34 MB of gradients per step, little computation;
                 transformer: 3 MB of gradients per step, much computation
   --ranks N     number of daemons, 1 to 8; default 2. Two share a link, more form a ring of links
@@ -50,6 +53,7 @@ model=wide
 plot=
 layouts=hook
 shaped=
+formats=
 build=$repo_root/build
 setup=1
 while (($# > 0)); do
@@ -57,6 +61,7 @@ while (($# > 0)); do
     --model) model=${2:-} && shift ;;
     --backend) layouts='ddp fsdp' ;;
     --shaped) shaped=${2:-} && shift ;;
+    --formats) formats=${2:-} && shift ;;
     --plot) plot=${2:-} && shift ;;
     --ranks) ranks=${2:-} && shift ;;
     --members) members=${2:-} && shift ;;
@@ -75,6 +80,9 @@ if [[ -n $shaped ]]; then
   shaped_gbit_check --shaped "$shaped"
   ((ranks == 2)) || die "--shaped is of two ranks: leave out --ranks."
 fi
+[[ $formats =~ ^(|(bf16|int8)(,(bf16|int8))?)$ ]] ||
+  die "--formats is '$formats', must be bf16, int8, or both with a comma between."
+[[ -z $formats || $layouts == hook ]] || die "--formats is of the hook: leave out --backend."
 case $model in
   # 34 MB take 0.3 s at 1 Gbit/s.
   wide) batch=16 && steps=${steps:-$([[ -n $shaped ]] && echo 30 || echo 120)} ;;
@@ -114,9 +122,9 @@ run_dir_make
 
 train_ns=()  # by daemon; empty: the host's
 
-# train BACKEND LAYOUT: one job of $world processes, as torchrun would start them.
+# train BACKEND LAYOUT [FORMAT]: one job of $world processes, as torchrun would start them.
 train() {
-  local backend=$1 layout=$2 rank ended i status=0
+  local backend=$1 layout=$2 format=${3:-} rank ended i status=0
   local -A pids=()
   export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$world OMP_NUM_THREADS=1
   export GLOO_SOCKET_IFNAME=lo
@@ -140,7 +148,7 @@ train() {
     RANK=$rank GRADWIRE_SOCKET=$(daemon_socket $((rank / members))) \
       "${inside[@]}" "$python" "$repo_root/scripts/demo/train.py" --backend "$backend" \
       --out "$run_dir/$layout" \
-      --layout "$layout" \
+      --layout "$layout" ${format:+--format "$format"} \
       --model "$model" --batch "$batch" --steps "$steps" --members "$members" \
       > >(sed -u 's/^/       /') 2>"$run_dir/$backend-$rank.err" </dev/null &
     pids[$!]=$rank
@@ -185,6 +193,10 @@ for layout in $layouts; do
   step "training with gradwire, $layout: $world processes, $members at each daemon, $steps steps"
   train gradwire "$layout"
 done
+for format in ${formats//,/ }; do
+  step "training with gradwire, hook, gradients as $format: $world processes, $steps steps"
+  train gradwire hook "$format"
+done
 step "ending the daemons"
 for ((i = 0; i < ranks; i++)); do daemon_end "$i" "${daemon_pids[i]}"; done
 for layout in $layouts; do
@@ -196,7 +208,7 @@ for layout in $layouts; do
   plots=()
   [[ $layout != hook ]] || plots=(--plot "$plot")
   "$python" "$repo_root/scripts/demo/compare.py" "$run_dir/$layout" --world "$world" \
-    --tolerance "$tolerance" "${plots[@]}"
+    --tolerance "$tolerance" --formats "$formats" "${plots[@]}"
 done
 [[ $layouts != hook ]] || note "loss and time by step: $plot"
 step "done; everything that was started or changed is put back"

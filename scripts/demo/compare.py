@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares the results of the demo's two runs: loss by step, time of a step and in all-reduce,
 characters a second, final weights; plots the first two. Exit 1 where gradwire's processes differ in
-a bit, or its weights from Gloo's by more than the tolerance."""
+a bit, or its weights from Gloo's by more than the tolerance. With --formats also the runs whose
+gradients travelled in these, with error feedback: their weights are bit-equal in all processes, and
+what became of the loss is shown."""
 
 import argparse
 import os
@@ -31,13 +33,14 @@ def quantile(values, q):
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-def print_losses(gradwire, gloo, rows_max):
-    print("\n  step   loss, gradwire   loss, Gloo")
-    steps = len(gradwire)
+def print_losses(runs, rows_max):
+    """@param runs  (name, losses by step)"""
+    print("\n  loss in step" + "".join(f"   {name:>13s}" for name, _ in runs))
+    steps = len(runs[0][1])
     every = max(1, -(-steps // rows_max))
     for step in range(steps):
         if step % every == 0 or step == steps - 1:
-            print(f"  {step + 1:4d}   {gradwire[step]:14.6f}   {gloo[step]:10.6f}")
+            print(f"  {step + 1:12d}" + "".join(f"   {losses[step]:13.6f}" for _, losses in runs))
 
 
 def step_ms(results):
@@ -54,6 +57,23 @@ def print_times(name, results, skip):
           f"{1e3 * tokens * len(steps) / sum(steps):10,.0f} "
           f"{quantile(least, 0.5):12.1f} {quantile(least, 0.99):8.1f} "
           f"{quantile(most, 0.5):12.1f} {quantile(most, 0.99):8.1f}")
+
+
+def same_weights(results):
+    first = results[0]["weights"]
+    # As integers: bits, not values, so that NaN and -0 count as what they are.
+    return all(torch.equal(first.view(torch.int32), r["weights"].view(torch.int32))
+               for r in results[1:])
+
+
+def print_formats(runs, gloo, skip):
+    """Time of a step and last loss of runs in formats, beside Gloo's."""
+    print()
+    time, loss = quantile(step_ms(gloo)[skip:], 0.5), mean_losses(gloo)[-1]
+    for name, results in runs:
+        print(f"  {name}: a step takes {quantile(step_ms(results)[skip:], 0.5) / time:.2f}x of "
+              f"Gloo's, the last loss is {mean_losses(results)[-1] / loss:.4f}x of it; weights of "
+              f"all processes: {'bit-equal' if same_weights(results) else 'NOT bit-equal'}")
 
 
 def plot(path, runs, skip):
@@ -88,6 +108,7 @@ def main():
     parser.add_argument("--world", type=int, required=True, help="processes of each run")
     parser.add_argument("--tolerance", type=float, required=True,
                         help="greatest difference of a weight between gradwire and Gloo")
+    parser.add_argument("--formats", default="", help="comma-separated")
     parser.add_argument("--plot", help="PNG to write: loss and time by step")
     parser.add_argument("--rows", type=int, default=10, help="of the loss table, at most")
     parser.add_argument("--skip", type=int, default=2, help="steps that the times leave out")
@@ -95,24 +116,29 @@ def main():
     gradwire = load(arguments.folder, "gradwire", arguments.world)
     gloo = load(arguments.folder, "gloo", arguments.world)
 
-    print_losses(mean_losses(gradwire), mean_losses(gloo), arguments.rows)
+    formats = [("as " + wire, load(arguments.folder, f"gradwire-{wire}", arguments.world))
+               for wire in filter(None, arguments.formats.split(","))]
+    runs = [("gradwire", gradwire), *formats, ("Gloo", gloo)]
+
+    print_losses([(name, mean_losses(results)) for name, results in runs], arguments.rows)
     print(f"\n  {gradwire[0]['gradient_bytes'] / 1e6:.1f} MB of gradients a step; steps "
           f"{arguments.skip + 1} to {len(gloo[0]['losses'])}"
           "\n            time of a step, ms             in all-reduce, ms: while one is under way"
           "\n                              characters  last to come          first to come, waits"
           "\n              median      p99   a second       median      p99       median      p99")
-    print_times("gradwire", gradwire, arguments.skip)
-    print_times("Gloo", gloo, arguments.skip)
+    for name, results in runs:
+        print_times(name, results, arguments.skip)
+    if formats:
+        print_formats(formats, gloo, arguments.skip)
 
     if arguments.plot:
-        plot(arguments.plot, (("gradwire", gradwire, "tab:purple", "-"),
-                              ("Gloo", gloo, "tab:green", "--")), arguments.skip)
+        looks = {"gradwire": ("tab:purple", "-"), "Gloo": ("tab:green", "--"),
+                 "as bf16": ("tab:blue", "-"), "as int8": ("tab:orange", "-")}
+        plot(arguments.plot, [(name, results, *looks[name]) for name, results in runs],
+             arguments.skip)
 
-    first = gradwire[0]["weights"]
-    # As integers: bits, not values, so that NaN and -0 count as what they are.
-    equal = all(torch.equal(first.view(torch.int32), r["weights"].view(torch.int32))
-                for r in gradwire[1:])
-    difference = (first - gloo[0]["weights"]).abs().max().item()
+    equal = all(same_weights(results) for name, results in runs if name != "Gloo")
+    difference = (gradwire[0]["weights"] - gloo[0]["weights"]).abs().max().item()
     near = difference <= arguments.tolerance  # false for NaN too
     print(f"\n  final weights, gradwire's {arguments.world} processes: "
           f"{'bit-equal' if equal else 'NOT bit-equal'}")

@@ -67,13 +67,13 @@ class TimedHook:
         self.step_s = 0.0
 
 
-def gradient_hook(backend, layout, members):
+def gradient_hook(backend, layout, members, wire):
     """@return (hook, its state, what to call at the end)."""
     if backend == "gloo" or layout != "hook":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
         return allreduce_hook, None, lambda: None
     import gradwire.torch
-    state = gradwire.torch.GradwireState(members=members)
+    state = gradwire.torch.GradwireState(members=members, format=wire)
     return gradwire.torch.allreduce_hook, state, state.close
 
 
@@ -138,7 +138,9 @@ def train(arguments):
     text, characters = load_text(arguments.text)
     make_model, make_optimizer, rate = MODELS[arguments.model]
     module = make_model(characters)
-    hook, state, close = gradient_hook(arguments.backend, arguments.layout, arguments.members)
+    hook, state, close = gradient_hook(arguments.backend, arguments.layout, arguments.members,
+                                       arguments.format)
+    name = arguments.backend + (f"-{arguments.format}" if arguments.format else "")
     timed = TimedHook(hook)
 
     def distributed():
@@ -154,7 +156,7 @@ def train(arguments):
     order = torch.Generator().manual_seed(arguments.seed * 1_000_003 + rank)
     saved = Saved(module, optimizer, order)
     if rank == 0:
-        print(f"{arguments.backend}: {world} processes, {parameters:,} parameters "
+        print(f"{name}: {world} processes, {parameters:,} parameters "
               f"({parameters * 4 / 1e6:.1f} MB of gradients a step), {len(text):,} characters",
               flush=True)
 
@@ -200,7 +202,7 @@ def train(arguments):
                time.monotonic() - said_s > SAY_S)
         if speaks and due:
             said_s = time.monotonic()
-            print(f"{arguments.backend}: step {step + 1:3d} of {arguments.steps}, "
+            print(f"{name}: step {step + 1:3d} of {arguments.steps}, "
                   f"loss {losses[-1]:.4f}, {steps_s[-1] * 1e3:.0f} ms, of them "
                   f"{timed.steps_s[-1] * 1e3:.0f} in all-reduce", flush=True)
         step += 1
@@ -209,7 +211,7 @@ def train(arguments):
     torch.save({"losses": losses, "allreduce_s": timed.steps_s, "steps_s": steps_s,
                 "weights": weights, "world": dist.get_world_size(),
                 "tokens": arguments.batch * CONTEXT, "gradient_bytes": parameters * 4},
-               os.path.join(arguments.out, f"{arguments.backend}-{rank}.pt"))
+               os.path.join(arguments.out, f"{name}-{rank}.pt"))
     dist.barrier()
     close()
     dist.destroy_process_group()
@@ -220,6 +222,8 @@ def main():
     parser.add_argument("--backend", choices=["gradwire", "gloo"], required=True)
     parser.add_argument("--layout", choices=["hook", "ddp", "fsdp"], default="hook",
                         help="hook: DDP's gradients by gradwire's hook, or Gloo's")
+    parser.add_argument("--format", choices=["bf16", "int8"],
+                        help="in which gradients travel, with error feedback")
     parser.add_argument("--out", required=True, help="folder for the results")
     parser.add_argument("--text", default="/usr/share/common-licenses")
     parser.add_argument("--steps", type=int, default=60)
