@@ -87,7 +87,8 @@ inline std::vector<std::byte> greeting(const collective::ShardConfig& config, wi
   body.payload_bytes = config.payload_bytes;
   body.from_rank = common.from_rank;
   body.to_rank = config.rank;
-  body.nranks = config.nranks;
+  body.nranks = config.all_ranks();
+  body.folding_ranks = config.folding_ranks;
   body.lanes = config.lanes;
   body.members = config.members_said();
   body.credit_chunks = 4;
