@@ -36,6 +36,10 @@ class Input {
     return taken;
   }
   [[nodiscard]] std::span<const std::byte> rest() noexcept { return bytes(rest_.size()); }
+  /// The next u8(), which stays.
+  [[nodiscard]] std::uint8_t peek() const noexcept {
+    return rest_.empty() ? std::uint8_t{0} : std::to_integer<std::uint8_t>(rest_.front());
+  }
   [[nodiscard]] std::uint8_t u8() noexcept { return static_cast<std::uint8_t>(number(1)); }
   [[nodiscard]] std::uint16_t u16() noexcept { return static_cast<std::uint16_t>(number(2)); }
   [[nodiscard]] std::uint32_t u32() noexcept { return static_cast<std::uint32_t>(number(4)); }
