@@ -70,9 +70,15 @@ OpPlan draw_plan(Random& random, std::uint64_t i) {
 /// before there were formats.
 bool has_formats(const Scenario& s) { return s.seed % 3 != 0; }
 
+/// Whether in a seed that has formats an owner sums many more tiles than it has places for results:
+/// else hardly a place is used twice while a rank still lacks what lay there.
+bool uses_places_again(const Scenario& s) { return s.seed % 6 == 1; }
+constexpr std::uint64_t kLongerBy = 8;  ///< than other sums are
+
 /// Makes it an op that the format is for, of about as many bytes on the wire.
-void give_format(OpPlan& plan, WireFormat format, std::uint64_t bytes_max, Random& random) {
-  const std::uint64_t bytes = plan.count * plan.width();
+/// @param bytes  that it would have had.
+void give_format(OpPlan& plan, WireFormat format, std::uint64_t bytes, std::uint64_t bytes_max,
+                 Random& random) {
   plan.wire = format;
   if (!reduces(plan.collective)) {
     plan.collective = Collective::kAllReduce;
@@ -216,14 +222,22 @@ void draw_formats(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 17);
   if (!has_formats(s)) return;
   const std::size_t processes = ranks_of(s.group).size();
+  collective::ShardConfig& shard = s.group.shard;
+  if (uses_places_again(s)) {
+    shard.tile_bytes = 16 * shard.payload_bytes;  // a chunk of each rank
+    shard.tile_scratch_bytes = 4u << 10;
+  }
   for (PlannedOp& op : s.ops) {
     if (op.plan.collective == Collective::kBarrier || !random.chance(0.6)) continue;
     const bool blocks =
-        elements_in_chunk(WireFormat::kInt8, DataType::kFloat32, s.group.shard.payload_bytes) != 0;
+        elements_in_chunk(WireFormat::kInt8, DataType::kFloat32, shard.payload_bytes) != 0;
     const bool int8 = blocks && random.chance(0.6);
     const bool scatters = op.plan.collective == Collective::kReduceScatter;
     const std::uint64_t most = kOpBytesMax / s.nranks / s.group.members;
-    give_format(op.plan, int8 ? WireFormat::kInt8 : WireFormat::kBf16,
+    std::uint64_t bytes = op.plan.count * op.plan.width();
+    // Not each of a series.
+    if (uses_places_again(s) && bytes >= shard.payload_bytes) bytes *= kLongerBy;
+    give_format(op.plan, int8 ? WireFormat::kInt8 : WireFormat::kBf16, bytes,
                 scatters ? most / processes : most, random);
   }
 }
