@@ -42,6 +42,7 @@ ShapeTrialOptions trial_of(const Options& options, std::uint16_t ranks, Collecti
   o.gathered_kib = TransportSection{}.gathered_kib;
   o.gathered_ranks = static_cast<std::uint16_t>(TransportSection{}.gathered_ranks);
   o.rx_descriptors = options.rx_descriptors;
+  o.loss = options.loss;
   // Only as much scratch memory as this op wants, since the simulator holds that of all ranks.
   const std::uint64_t of_each =
       options.two_step_kib != 0 ? options.two_step_kib : TransportSection{}.two_step_kib;

@@ -77,6 +77,9 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
                  "likewise: port.rx_descriptors, length of each host's receive ring")
       ->check(CLI::Range(64, 8192))
       ->capture_default_str();
+  app.add_option("--loss", options.loss,
+                 "likewise: of packets, once the group has formed; 0.01 is one of a hundred")
+      ->check(CLI::Range(0.0, 0.5));
   app.add_option("--collective", options.collective, "likewise: this one alone")
       ->check(CLI::IsMember({"all-reduce", "all-gather", "reduce-scatter", "barrier"}));
   app.add_option("--hop-ns", options.hop_ns, "likewise: from one host's wire to another's")

@@ -26,6 +26,7 @@ struct Options {
   std::uint16_t folding = 0;       ///< likewise: hosts that only sum beside the ranks
   std::uint64_t owners = 0;        ///< likewise: ranks that sum ops in two steps; 0: all
   std::uint32_t rx_descriptors = 1'024;  ///< likewise, of each host's receive ring
+  double loss = 0;                       ///< likewise, of packets; once the group has formed
   std::string collective;                ///< likewise; empty: each in turn
   bool trace = false;
   bool keep_going = false;

@@ -235,6 +235,9 @@ ShapeTrialResult ShapeCase::run() {
   }
   result_.formation_ns = world_.now() - start;
   world_.run_for(5 * kMs);
+  LinkProfile link = world_.network().link();
+  link.loss = o_.loss;
+  world_.network().set_link(link);
   const std::uint64_t frames_before = world_.network().stats().frames;
   post();
   const bool ended = world_.run_until([&] { return ended_ || !result_.failure.empty(); }, kLimitNs);

@@ -39,6 +39,7 @@ struct ShapeTrialOptions {
   std::uint16_t gathered_ranks = 64;
   bool tiles = false;                    ///< what would go round the ring goes by tiles
   std::uint32_t rx_descriptors = 1'024;  ///< of a host's receive ring
+  double loss = 0;                       ///< of packets, once the group has formed
 };
 
 struct ShapeTrialResult {
