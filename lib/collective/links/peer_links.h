@@ -231,6 +231,11 @@ class PeerLinks {
   [[nodiscard]] TimeNs rtt(std::uint16_t rank) const noexcept {
     return peers_[rank].rtt.smoothed_ns();
   }
+  /// What is answered at once has mostly been by then.
+  [[nodiscard]] TimeNs answered_within(std::uint16_t rank) const noexcept {
+    const transport::RttEstimator& rtt = peers_[rank].rtt;
+    return 2 * rtt.smoothed_ns() + 4 * rtt.variance_ns();
+  }
   /// For how long nothing new may be heard of a packet until it is repeated.
   /// @param tries  how often it was repeated.
   /// @param most   it is never longer, whatever round-trip time was measured.

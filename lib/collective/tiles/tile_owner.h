@@ -61,6 +61,8 @@ class TileOwner {
   /// A puller has all chunks below `end`; before that it had those below `first`.
   /// @return whether a place for a result came back.
   bool taken(TileOp& op, std::uint32_t first, std::uint32_t end) noexcept;
+  /// Whether a tile of such an op waits for a place, if one is to start.
+  [[nodiscard]] bool has_no_place() const noexcept { return results_.empty(); }
   /// Whether tiles that are folded, and untold, are to be told at once.
   [[nodiscard]] bool wants_results_back(std::uint32_t untold_tiles) const noexcept {
     return results_.wants_back(untold_tiles);

@@ -23,6 +23,7 @@
 ///   tiles_send.cc     packets
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -120,6 +121,11 @@ class Tiles final : public PeerUser, public LateUser {
   static constexpr std::uint32_t kBlockedRounds = 8;
   /// Owners tell of what is done when it has been done for so long, if not before.
   static constexpr TimeNs kTellNs = 200'000;
+  /// What may be lost is repeated so often before a probe timeout has gone by.
+  static constexpr std::uint32_t kSoonTries = 2;
+  /// What an answer may take longer than the round trips that were measured, and for each rank.
+  static constexpr TimeNs kSoonNs = 200'000;
+  static constexpr TimeNs kSoonEachNs = 1'000;
 
   // tiles.cc
   void enter_more(TimeNs now) noexcept;
@@ -202,6 +208,11 @@ class Tiles final : public PeerUser, public LateUser {
   void has_news(std::uint16_t rank, TimeNs now) noexcept;
   void watch(std::uint16_t rank, TimeNs now) noexcept;
   [[nodiscard]] TimeNs patience(std::uint16_t rank) const noexcept;
+  /// Probe timeouts that have gone by there since it said anything new: the first repeats are
+  /// sooner.
+  [[nodiscard]] std::uint32_t timeouts_of(std::uint16_t rank) const noexcept {
+    return std::max(peers_[rank].tries, kSoonTries) - kSoonTries;
+  }
   void look_at_watched(TimeNs now) noexcept;
   /// @return whether something is due there, now or later.
   [[nodiscard]] bool repeat(std::uint16_t rank, bool due, TimeNs now) noexcept;

@@ -232,7 +232,7 @@ Tiles::Sent Tiles::send_pull(std::uint16_t rank, wire::TilePullHeader pull,
   // An answer goes back the way that the question came.
   const bool pulls = pull.grant > pull.first || pull.repair;
   const PathIndex path = pull.asks || pulls ? end.path() : end.answer_by();
-  pull.again = pull.asks && links_.says_again(rank, peers_[rank].tries);
+  pull.again = pull.asks && links_.says_again(rank, timeouts_of(rank));
   const bool sent = end.send_by(path, config_.control_pool, box, [&](std::span<std::byte> room) {
     return wire::encode_tile_pull(room, end.header(PacketType::kTilePull), pull);
   });
@@ -252,7 +252,7 @@ Tiles::Sent Tiles::send_call(std::uint16_t rank, const wire::TileHeader& call, T
     if (number != nullptr) *number = static_cast<std::uint32_t>(common.packet_number);
     if (call.asks) links_.time(rank, common.packet_number, now);
     wire::TileHeader header = call;
-    header.again = call.asks && links_.says_again(rank, peers_[rank].tries);
+    header.again = call.asks && links_.says_again(rank, timeouts_of(rank));
     return wire::encode_tile_call(room, common, header);
   });
   if (!sent) return Sent::kBlocked;

@@ -30,12 +30,17 @@ void Tiles::watch(std::uint16_t rank, TimeNs now) noexcept {
   watched_.add(rank, peer.due);
 }
 
-/// For how long nothing new is heard of a rank until what may be lost is repeated.
+/// For how long nothing new is heard of a rank until what may be lost is repeated: at first for
+/// little, since an op's last packets have none behind them by which their loss would show.
 TimeNs Tiles::patience(std::uint16_t rank) const noexcept {
   const ShardTimeouts& timeouts = config_.timeouts;
   const TimeNs most = std::max(timeouts.ping_interval_ns,
                                std::min(config_.sender.max_pto_ns, timeouts.silence_ns / 10));
-  return links_.repeated_after(rank, peers_[rank].tries, most);
+  const TimeNs timeout = links_.repeated_after(rank, timeouts_of(rank), most);
+  const std::uint32_t tries = peers_[rank].tries;
+  if (tries >= kSoonTries) return timeout;
+  const TimeNs soon = links_.answered_within(rank) + kSoonNs + config_.all_ranks() * kSoonEachNs;
+  return std::min(timeout, soon << tries);
 }
 
 void Tiles::look_at_watched(TimeNs now) noexcept {
@@ -48,7 +53,7 @@ void Tiles::look_at_watched(TimeNs now) noexcept {
       return {Seen::Next::kGoes};
     }
     if (due) {
-      links_.end(rank).repeats(peer.tries, config_.timeouts, now);
+      links_.end(rank).repeats(timeouts_of(rank), config_.timeouts, now);
       ++peer.tries;
       peer.due = now + patience(rank);
     }
@@ -58,6 +63,7 @@ void Tiles::look_at_watched(TimeNs now) noexcept {
 
 bool Tiles::repeat(std::uint16_t rank, bool due, TimeNs now) noexcept {
   TilePeer& peer = peers_[rank];
+  const bool soon = peer.tries < kSoonTries;
   bool parts = false;
   bool results = false;
   bool told = false;
@@ -78,7 +84,9 @@ bool Tiles::repeat(std::uint16_t rank, bool due, TimeNs now) noexcept {
     if (out.end != 0 && !out.has_all && out.first < folded && !in.late && !told) {
       told = true;
       // The rank may be late, and many may be: all together are asked so often.
-      if (due && !planted(PlantedBug::kTileDoneToldOnce) && links_.may_ask(now)) {
+      const bool waits_for_it = op.told == op.tiles || (op.keeps && owner_.has_no_place());
+      if (due && (!soon || waits_for_it) && !planted(PlantedBug::kTileDoneToldOnce) &&
+          links_.may_ask(now)) {
         links_.count_ask();
         want_part_word(op, rank, true);
       }
@@ -94,7 +102,8 @@ bool Tiles::repeat(std::uint16_t rank, bool due, TimeNs now) noexcept {
     }
   }
   const bool owes = peer.all > peer.all_known;
-  if (owes && due) {
+  // Mostly the next op's words say it.
+  if (owes && due && !soon) {
     if (links_.is_silent(rank)) {
       on_silent(rank, now);
     } else if (links_.may_ask(now)) {
@@ -116,7 +125,7 @@ void Tiles::send_again(TileOp& op, std::uint16_t rank, TileWay way, TimeNs now) 
     links_.found_in_vain(rank, for_ns, InVain::kTile);
     return;
   }
-  pulls_.pull_again(in, tries % kTriesForAll == 0, now);
+  pulls_.pull_again(in, tries % kTriesForAll == kSoonTries, now);
   parts ? want_part_word(op, rank, true) : want_result_word(op, rank, true);
 }
 

@@ -348,6 +348,29 @@ TEST_CASE("tiles: the same words again and again are no news") {
   CHECK(shard.status().progress_at == moved);
 }
 
+TEST_CASE("tiles: what an op ends with is repeated after two round trips, not a probe timeout") {
+  // Of parts: the last chunk has none behind it. A round trip takes 200 us; a PTO is 2 ms more.
+  Entered parts;
+  for (std::uint32_t i = 0; i < 7; ++i) parts.piece(1, part(i), kBytes);
+  const auto came = parts.run(1'500'000);
+  const auto again = LoneShard::last(came, 1, PacketType::kTilePull);
+  REQUIRE(again);
+  CHECK(again->tile_pull.repair);
+  CHECK(again->tile_pull.first == 7);
+  CHECK(again->tile_pull.wanted[0] == 1);
+  CHECK(parts.counters().tile_asks >= 1);
+  // Of what is done, all of it.
+  Entered done;
+  for (std::uint32_t tile = 0; tile < 6; ++tile) {
+    done.parts_of_tile(tile);
+    done.run();
+  }
+  const auto said = LoneShard::last(done.run(1'500'000), 1, PacketType::kTilePull);
+  REQUIRE(said);
+  CHECK(said->tile_pull.asks);
+  CHECK(said->tile_pull.done == 6);
+}
+
 TEST_CASE("tiles: packets of a group without them are foreign") {
   collective::ShardConfig config = LoneShard::config_of(3);
   config.tiles = false;
