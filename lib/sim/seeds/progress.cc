@@ -29,7 +29,8 @@ std::uint64_t Progress::moved() const {
   for (std::uint16_t rank = 0; rank < job_.clients().size(); ++rank) {
     for (const auto& shard : world_.rank(job_.group(), rank).shards) {
       const collective::ShardCounters& counters = shard->counters();
-      sum += counters.data_packets_received + counters.contributions_received + counters.ops_done;
+      sum += counters.data_packets_received + counters.contributions_received +
+             counters.tile_pieces_received + counters.ops_done;
     }
   }
   return sum;
