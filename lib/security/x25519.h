@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// X25519 (RFC 7748): the key that a daemon has for a user, and the secret that two daemons get of
+/// their keys. Any thread; OpenSSL allocates.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "base/result.h"
+#include "security/secret.h"
+
+namespace gradwire::security {
+
+using PublicKey = std::array<std::byte, 32>;
+
+class X25519Key {
+ public:
+  /// A new one, from the kernel's random numbers.
+  [[nodiscard]] static Result<X25519Key> draw_new();
+  /// That of these 32 bytes, for tests and simulations.
+  [[nodiscard]] static X25519Key of(const Secret32& private_key);
+
+  [[nodiscard]] const PublicKey& public_key() const noexcept { return public_; }
+  /// What both ends get of each other's public key.
+  /// @return kInvalidArgument if it is all zeros: `other` is one of a few points that give this
+  /// with any key (RFC 7748 section 6.1).
+  [[nodiscard]] Result<Secret32> shared_with(const PublicKey& other) const;
+
+ private:
+  struct Private : InSecretMemory {
+    Secret32 bytes;
+  };
+  explicit X25519Key(std::unique_ptr<Private> key);
+
+  std::unique_ptr<Private> private_;
+  PublicKey public_;
+};
+
+}  // namespace gradwire::security

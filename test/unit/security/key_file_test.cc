@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "security/key_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "hex.h"
+#include "security/key_schedule.h"
+
+namespace gradwire::security {
+namespace {
+
+/// A folder of its own, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/gradwire-key-test.XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string at(const char* name) const { return path_ + "/" + name; }
+  std::string write(const char* name, std::string_view bytes, mode_t mode = 0600) const {
+    std::ofstream(at(name), std::ios::binary) << bytes;
+    REQUIRE(chmod(at(name).c_str(), mode) == 0);
+    return at(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+const std::string kGood("\x80\x01 random enough for this test!!", 32);
+
+void check_refused(const std::string& path, ErrorCode code, const char* why) {
+  INFO(why);
+  const auto key = read_key_file(path);
+  REQUIRE_FALSE(key);
+  CHECK(key.error().code == code);
+  CHECK_THAT(key.error().message, Catch::Contains("key file " + path + ": "));
+  CHECK_THAT(key.error().message, Catch::Contains(why));
+}
+
+}  // namespace
+
+TEST_CASE("a made key file is read again, and is another each time") {
+  const Folder folder;
+  REQUIRE(make_key_file(folder.at("a")));
+  REQUIRE(make_key_file(folder.at("b")));
+  struct stat status {};
+  REQUIRE(stat(folder.at("a").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0600);
+  CHECK(status.st_size == 32);
+  const auto a = read_key_file(folder.at("a"));
+  const auto b = read_key_file(folder.at("b"));
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(text_of(FileKeys(*a).id) != text_of(FileKeys(*b).id));
+  CHECK(text_of(FileKeys(*a).id).size() == 16);
+}
+
+TEST_CASE("a key file's mode does not depend on the umask") {
+  const Folder folder;
+  const mode_t before = umask(0777);
+  const auto made = make_key_file(folder.at("key"));
+  umask(before);
+  REQUIRE(made);
+  CHECK(read_key_file(folder.at("key")));
+}
+
+TEST_CASE("making a key leaves what is there alone") {
+  const Folder folder;
+  const std::string path = folder.write("key", kGood);
+  const auto made = make_key_file(path);
+  REQUIRE_FALSE(made);
+  CHECK(made.error().code == ErrorCode::kBusy);
+  CHECK_THAT(made.error().message, Catch::Contains("is there already"));
+  CHECK(to_hex(read_key_file(path)->span()) == to_hex(std::as_bytes(std::span(kGood))));
+  // Not through a link either, also one that leads nowhere.
+  std::filesystem::create_symlink(folder.at("nowhere"), folder.at("link"));
+  CHECK_FALSE(make_key_file(folder.at("link")));
+  CHECK_FALSE(std::filesystem::exists(folder.at("nowhere")));
+  const auto nowhere = make_key_file(folder.at("no/such/folder"));
+  REQUIRE_FALSE(nowhere);
+  CHECK(nowhere.error().code == ErrorCode::kNotFound);
+}
+
+TEST_CASE("a key file that is none is refused by name") {
+  const Folder folder;
+  check_refused(folder.at("none"), ErrorCode::kNotFound, "No such file");
+  check_refused(folder.write("empty", ""), ErrorCode::kInvalidArgument,
+                "has 0 bytes, must have 32");
+  check_refused(folder.write("short", kGood.substr(1)), ErrorCode::kInvalidArgument,
+                "has 31 bytes, must have 32");
+  check_refused(folder.write("long", kGood + "\n"), ErrorCode::kInvalidArgument,
+                "has 33 bytes, must have 32");
+  check_refused(folder.write("zeros", std::string(32, '\0')), ErrorCode::kInvalidArgument,
+                "all its bytes are alike");
+  check_refused(folder.write("text", "correct horse battery staple 123"),
+                ErrorCode::kInvalidArgument, "is text");
+  check_refused(folder.at(""), ErrorCode::kInvalidArgument, "not a regular file");
+  REQUIRE(mkfifo(folder.at("pipe").c_str(), 0600) == 0);
+  check_refused(folder.at("pipe"), ErrorCode::kInvalidArgument, "not a regular file");
+}
+
+TEST_CASE("a key file that others may use is refused") {
+  const Folder folder;
+  for (const mode_t mode : {0640, 0604, 0660, 0601, 0700, 04600}) {
+    check_refused(folder.write("key", kGood, mode), ErrorCode::kPermission, "must be 0600 or 0400");
+  }
+  CHECK(read_key_file(folder.write("key", kGood, 0400)));
+  if (geteuid() != 0) return;  // only root may give files away
+  REQUIRE(chown(folder.at("key").c_str(), 12345, 12345) == 0);
+  check_refused(folder.at("key"), ErrorCode::kPermission, "belongs to user 12345");
+}
+
+TEST_CASE("a link to a key file is followed, as secrets of Kubernetes are links") {
+  const Folder folder;
+  std::filesystem::create_symlink(folder.write("key", kGood), folder.at("link"));
+  CHECK(read_key_file(folder.at("link")));
+  std::filesystem::create_symlink(folder.write("open", kGood, 0644), folder.at("other"));
+  check_refused(folder.at("other"), ErrorCode::kPermission, "has mode 0644");
+}
+
+}  // namespace gradwire::security
