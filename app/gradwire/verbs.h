@@ -15,6 +15,7 @@ void add_doctor(CLI::App& app, Action& action);
 void add_drain(CLI::App& app, Action& action);
 void add_groups(CLI::App& app, Action& action);
 void add_inject(CLI::App& app, Action& action);
+void add_key(CLI::App& app, Action& action);
 void add_ops(CLI::App& app, Action& action);
 void add_ports(CLI::App& app, Action& action);
 void add_status(CLI::App& app, Action& action);
@@ -25,7 +26,7 @@ void add_tune(CLI::App& app, Action& action);
 /// In the order of --help.
 inline constexpr AddVerb kVerbs[] = {
     add_status, add_top,   add_groups, add_ops,    add_ports, add_counters,
-    add_trace,  add_drain, add_doctor, add_inject, add_tune,
+    add_trace,  add_drain, add_doctor, add_inject, add_tune,  add_key,
 };
 
 }  // namespace gradwire::cli
