@@ -71,8 +71,9 @@ struct OpeningKeys {
 };
 [[nodiscard]] OpeningKeys opening_keys(const Secret32& root, const LinkContext& link);
 
-/// The chain of the generations of a link's data keys.
-class KeyChain {
+/// The chain of the generations of a link's data keys. It lives as long as the group: made by new,
+/// it lies in secret memory.
+class KeyChain : public InSecretMemory {
  public:
   /// @param table_hash  sha256() of what the table's digest is taken of.
   KeyChain(const Secret32& root, const LinkContext& link, const Sha256& table_hash);

@@ -24,7 +24,9 @@ void clear(std::span<std::byte> bytes) noexcept;
 /// Bytes from the kernel's generator.
 [[nodiscard]] Result<void> draw(std::span<std::byte> out);
 
-/// N bytes that clear themselves. On a stack, or within what lies in secret memory.
+/// N bytes that clear themselves. On a stack, or as a member of what lies in secret memory: what
+/// lives longer than a call belongs into an object that is made by new, derived from
+/// InSecretMemory.
 template <std::size_t N>
 class SecretBytes {
  public:

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "hex.h"
+#include "security/key_schedule.h"
 
 namespace gradwire::security {
 namespace {
@@ -46,6 +47,8 @@ TEST_CASE("secret memory is left out of core dumps, and out of children") {
   CHECK(flags.find(" dd ") != std::string::npos);
   CHECK(flags.find(" wf ") != std::string::npos);
   CHECK(flags_of(&flags).find(" dd ") == std::string::npos);
+  const auto chain = std::make_unique<KeyChain>(Secret32(), LinkContext{}, Sha256{});
+  CHECK(flags_of(chain.get()).find(" dd ") != std::string::npos);
 
   kept->bytes.fill(std::byte{0x5a});
   const pid_t child = fork();
