@@ -26,7 +26,7 @@ struct Library {
 const Library& library() {
   static const Library kLibrary = [] {
     Library made;
-    // Without AES it would emulate it by tables that are read at secret places.
+    // Releases before 2.0 would emulate AES then, others have no code for it.
     if (!cpu_has_aes()) return made;
     IMB_MGR* manager = alloc_mb_mgr(0);
     if (manager == nullptr) return made;
