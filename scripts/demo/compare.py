@@ -95,9 +95,11 @@ def plot(path, runs, skip):
     losses.set(xlabel="step", ylabel="loss", title="mean loss of the processes")
     times.set(xlabel="step", ylabel="ms", ylim=(0, None),
               title=f"{runs[0][1][0]['gradient_bytes'] / 1e6:.0f} MB of gradients a step")
+    losses.legend()
+    times.set_ylim(top=(1.2 + 0.1 * (len(runs) - 2)) * times.get_ylim()[1])
+    times.legend(ncol=2, loc="upper center")
     for axis in (losses, times):
         axis.grid(True, alpha=0.3)
-        axis.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 
