@@ -24,16 +24,18 @@ OSSL_PARAM octets(const char* name, std::span<const std::byte> bytes) {
   return OSSL_PARAM_construct_octet_string(name, data, bytes.size());
 }
 
-void hkdf(int mode, OSSL_PARAM key, OSSL_PARAM other, std::span<std::byte> out) {
+/// HKDF-Expand.
+void hkdf_expand(OSSL_PARAM key, OSSL_PARAM info, std::span<std::byte> out) {
   static EVP_KDF* const kKdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
   const std::unique_ptr<EVP_KDF_CTX, decltype(&EVP_KDF_CTX_free)> context(EVP_KDF_CTX_new(kKdf),
                                                                           &EVP_KDF_CTX_free);
   std::string digest = "SHA256";
+  int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
   const OSSL_PARAM params[] = {
       OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
       OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), digest.size()),
       key,
-      other,
+      info,
       OSSL_PARAM_construct_end(),
   };
   require(
@@ -60,10 +62,9 @@ Secret32 hmac(std::span<const std::byte> key, std::span<const std::byte> bytes) 
 }
 
 Secret32 extract(std::span<const std::byte> salt, std::span<const std::byte> secret) {
-  Secret32 out;
-  hkdf(EVP_KDF_HKDF_MODE_EXTRACT_ONLY, octets(OSSL_KDF_PARAM_KEY, secret),
-       octets(OSSL_KDF_PARAM_SALT, salt), out.span());
-  return out;
+  // RFC 5869 section 2.2. Not by OpenSSL's HKDF, which frees its copy of the salt without clearing
+  // it: salts here are secrets.
+  return hmac(salt, secret);
 }
 
 Secret32 extract(std::string_view salt, std::span<const std::byte> secret) {
@@ -72,8 +73,7 @@ Secret32 extract(std::string_view salt, std::span<const std::byte> secret) {
 
 void expand_info(std::span<const std::byte> secret, std::span<const std::byte> info,
                  std::span<std::byte> out) {
-  hkdf(EVP_KDF_HKDF_MODE_EXPAND_ONLY, octets(OSSL_KDF_PARAM_KEY, secret),
-       octets(OSSL_KDF_PARAM_INFO, info), out);
+  hkdf_expand(octets(OSSL_KDF_PARAM_KEY, secret), octets(OSSL_KDF_PARAM_INFO, info), out);
 }
 
 void expand(std::span<const std::byte> secret, std::string_view label,
