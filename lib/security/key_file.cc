@@ -47,6 +47,18 @@ tl::unexpected<Error> failed(const std::string& path, const char* call) {
   return refused(code, path, fmt::format("{}: {}", call, std::strerror(error)));
 }
 
+/// @return whether all was written; errno says why not.
+bool write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    // What finds room for a part alone is asked again, and then says why.
+    const ssize_t put = write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
 Result<void> check_file(const std::string& path, const struct stat& file) {
   if (!S_ISREG(file.st_mode)) {
     return refused(ErrorCode::kInvalidArgument, path, "is not a regular file");
@@ -97,8 +109,7 @@ Result<void> make_key_file(const std::string& path) {
     return failed(path, "open");
   }
   // The umask may have taken a bit away that the owner needs.
-  const bool written = fchmod(file.get(), 0600) == 0 &&
-                       write(file.get(), key.span().data(), kKeyBytes) == kKeyBytes &&
+  const bool written = fchmod(file.get(), 0600) == 0 && write_all(file.get(), key.span()) &&
                        fsync(file.get()) == 0 && file.close_now();
   if (!written) {
     const auto error = failed(path, "write");

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "security/key_file.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -89,6 +92,23 @@ TEST_CASE("making a key leaves what is there alone") {
   const auto nowhere = make_key_file(folder.at("no/such/folder"));
   REQUIRE_FALSE(nowhere);
   CHECK(nowhere.error().code == ErrorCode::kNotFound);
+}
+
+TEST_CASE("a key that cannot be written whole leaves no file, and says why") {
+  const Folder folder;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit before {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  struct rlimit half = before;
+  half.rlim_cur = 16;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &half) == 0);
+  errno = 0;  // what is said must not be what failed before
+  const auto made = make_key_file(folder.at("key"));
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  REQUIRE_FALSE(made);
+  CHECK_THAT(made.error().message, Catch::Contains("write: File too large"));
+  CHECK_FALSE(std::filesystem::exists(folder.at("key")));
 }
 
 TEST_CASE("a key file that is none is refused by name") {
