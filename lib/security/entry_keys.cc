@@ -14,12 +14,14 @@ constexpr std::size_t kChecksum = 36;  // 4 bytes
 constexpr std::size_t kSchedule = 280;
 constexpr std::size_t kWanted = 282;
 constexpr std::size_t kKeyCount = 283;
-constexpr std::size_t kReserved = 284;
+constexpr std::size_t kUser = 284;
 constexpr std::size_t kPublic = 288;
 constexpr std::array<std::size_t, kKeysMax> kIds = {320, 344};
 constexpr std::array<std::size_t, kKeysMax> kMacs = {328, 352};
 constexpr std::size_t kJob = 368;
-constexpr std::size_t kEnd = 376;
+constexpr std::size_t kPayload = 376;
+constexpr std::size_t kEnd = 380;
+constexpr std::uint32_t kPayloadStep = 64;
 
 void zero(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0}); }
 bool is_zero(std::span<const std::byte> bytes) {
@@ -37,6 +39,15 @@ std::array<std::byte, N> get(EntryIn entry, std::size_t at) {
 }
 std::uint8_t byte_at(EntryIn entry, std::size_t at) {
   return std::to_integer<std::uint8_t>(entry[at]);
+}
+
+void put_number(EntryOut entry, std::size_t at, std::uint32_t value) {
+  for (std::size_t i = 0; i < 4; ++i) entry[at + i] = static_cast<std::byte>(value >> 8 * i);
+}
+std::uint32_t number_at(EntryIn entry, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t{byte_at(entry, at + i)} << 8 * i;
+  return value;
 }
 
 EntryMac mac_of(EntryIn entry, const FileKeys& key) {
@@ -59,6 +70,8 @@ void write_keys(EntryOut entry, const EntryKeys& fields, std::span<const FileKey
   entry[kSchedule] = std::byte{kKeySchedule};
   entry[kWanted] = static_cast<std::byte>(fields.wanted);
   entry[kKeyCount] = static_cast<std::byte>(keys.size());
+  put_number(entry, kUser, fields.user);
+  put_number(entry, kPayload, fields.payload_bytes);
   put(entry, kPublic, fields.public_key);
   put(entry, kJob, fields.job);
   for (std::size_t k = 0; k < keys.size(); ++k) put(entry, kIds[k], keys[k].id);
@@ -77,9 +90,12 @@ std::optional<EntryKeys> read_keys(EntryIn entry) {
   keys.wanted = static_cast<Mode>(byte_at(entry, kWanted));
   if (byte_at(entry, kSchedule) != kKeySchedule || byte_at(entry, kSchedule + 1) != 0 ||
       keys.key_count < 1 || keys.key_count > kKeysMax || keys.wanted > Mode::kEncrypt ||
-      !is_zero(entry.subspan(kReserved, 4)) || !is_zero(entry.subspan(kEnd))) {
+      !is_zero(entry.subspan(kEnd))) {
     return std::nullopt;
   }
+  keys.user = number_at(entry, kUser);
+  keys.payload_bytes = number_at(entry, kPayload);
+  if (keys.payload_bytes == 0 || keys.payload_bytes % kPayloadStep != 0) return std::nullopt;
   keys.public_key = get<32>(entry, kPublic);
   for (std::size_t k = 0; k < kKeysMax; ++k) {
     keys.ids[k] = get<sizeof(KeyId)>(entry, kIds[k]);
@@ -112,6 +128,20 @@ std::optional<KeyId> common_key(const EntryKeys& first, std::span<const EntryKey
     if (everywhere) return id;
   }
   return std::nullopt;
+}
+
+bool all_of_user(std::span<const EntryKeys> entries, std::uint32_t user) noexcept {
+  return std::all_of(entries.begin(), entries.end(),
+                     [user](const EntryKeys& entry) { return entry.user == user; });
+}
+
+std::uint32_t sealed_payload_of(std::span<const EntryKeys> entries) noexcept {
+  require(!entries.empty(), "a group has entries");
+  return std::min_element(entries.begin(), entries.end(),
+                          [](const EntryKeys& a, const EntryKeys& b) {
+                            return a.payload_bytes < b.payload_bytes;
+                          })
+      ->payload_bytes;
 }
 
 Mode mode_of(std::span<const EntryKeys> entries) noexcept {

@@ -23,7 +23,9 @@ using EntryOut = std::span<std::byte, kEntryBytes>;
 
 struct EntryKeys {
   Mode wanted = Mode::kOff;
-  std::uint8_t key_count = 0;  ///< 0: the daemon has no key, and nothing else is said
+  std::uint32_t user = 0;           ///< for whom the entry was made: a user id
+  std::uint32_t payload_bytes = 0;  ///< the largest of a sealed packet; a multiple of 64
+  std::uint8_t key_count = 0;       ///< 0: the daemon has no key, and nothing else is said
   PublicKey public_key{};
   std::array<KeyId, kKeysMax> ids{};
   std::array<EntryMac, kKeysMax> macs{};
@@ -31,7 +33,7 @@ struct EntryKeys {
 };
 
 /// Writes the fields, and a MAC under each of `keys`, which has 1 or 2. The entry's checksum is the
-/// caller's, and comes after. `fields` gives the mode, the public key and the job.
+/// caller's, and comes after. `fields` gives all but the ids and MACs.
 void write_keys(EntryOut entry, const EntryKeys& fields, std::span<const FileKeys> keys);
 
 /// @return nothing if the fields are not as the page has them; a key_count of 0 if there is no key.
@@ -43,6 +45,12 @@ void write_keys(EntryOut entry, const EntryKeys& fields, std::span<const FileKey
 /// @return the first id of `first` that all of `entries` have, if there is one.
 [[nodiscard]] std::optional<KeyId> common_key(const EntryKeys& first,
                                               std::span<const EntryKeys> entries);
+
+/// Whether all were made for that user.
+[[nodiscard]] bool all_of_user(std::span<const EntryKeys> entries, std::uint32_t user) noexcept;
+
+/// What a sealed packet carries in a group of these, one at least.
+[[nodiscard]] std::uint32_t sealed_payload_of(std::span<const EntryKeys> entries) noexcept;
 
 /// The highest that any entry wants.
 [[nodiscard]] Mode mode_of(std::span<const EntryKeys> entries) noexcept;

@@ -63,11 +63,11 @@ def entry_mac(entry, key):
     return hmac.new(key.entry, bytes(bare), hashlib.sha256).digest()[:16]
 
 
-def write_keys(entry, wanted, public, keys, job_id=bytes(8)):
+def write_keys(entry, wanted, user, payload, public, keys, job_id=bytes(8)):
     """The entry with its fields of keys; its checksum is the caller's."""
     ids = [key.id for key in keys] + [bytes(8)]
-    fields = struct.pack("<HBB4x32s8s16x8s16x8s136x", 1, wanted, len(keys), public, ids[0], ids[1],
-                         job_id)
+    fields = struct.pack("<HBBI32s8s16x8s16x8sI132x", 1, wanted, len(keys), user, public, ids[0],
+                         ids[1], job_id, payload)
     out = bytearray(entry[:280] + fields)
     assert len(out) == 512
     macs = [entry_mac(out, key) for key in keys]
@@ -162,12 +162,14 @@ def make():
     incarnations = (0x1111111111111111, 0x2222222222222222)
     before = counted(280, 5) + bytes(232)
     out["entries"] = [
-        {"before": before.hex(), "wanted": wanted, "public": public_of(privates[0]).hex(),
+        {"before": before.hex(), "wanted": wanted, "user": user, "payload": payload,
+         "public": public_of(privates[0]).hex(),
          "job_id": job.hex(), "keys": [files[name].hex() for name in names],
-         "entry": write_keys(before, wanted, public_of(privates[0]),
+         "entry": write_keys(before, wanted, user, payload, public_of(privates[0]),
                              [keys[name] for name in names], job).hex()}
-        for wanted, names, job in ((ENCRYPT, ["cluster"], bytes(8)),
-                                   (AUTHENTICATE, ["next", "cluster"], keys["job"].id))]
+        for wanted, user, payload, names, job in (
+            (ENCRYPT, 1000, 1344, ["cluster"], bytes(8)),
+            (AUTHENTICATE, 0xFFFE, 8832, ["next", "cluster"], keys["job"].id))]
     out["links"], link_keys = [], []
     table = b"what the digest of the table is taken of"
     for mode, sender, holder, job in ((ENCRYPT, 0, 0, NO_JOB), (ENCRYPT, 0, 1, NO_JOB),

@@ -22,6 +22,8 @@ Entry entry_of(const EntryKeys& fields, std::vector<FileKeys> keys) {
 EntryKeys some_fields() {
   EntryKeys fields;
   fields.wanted = Mode::kEncrypt;
+  fields.user = 0xfedcba98;
+  fields.payload_bytes = 1344;
   fields.public_key = array_of<32>(Bytes(32, std::byte{0x44}));
   fields.job = array_of<8>(Bytes(8, std::byte{0x55}));
   return fields;
@@ -37,6 +39,8 @@ TEST_CASE("an entry says which keys its daemon has") {
   REQUIRE(read);
   CHECK(read->wanted == Mode::kEncrypt);
   CHECK(read->key_count == 2);
+  CHECK(read->user == 0xfedcba98);
+  CHECK(read->payload_bytes == 1344);
   CHECK(read->public_key == some_fields().public_key);
   CHECK(read->ids == std::array{a.id, b.id});
   CHECK(read->job == some_fields().job);
@@ -85,7 +89,7 @@ TEST_CASE("fields that the page does not have are refused") {
   CHECK(refused(282, 3));
   CHECK(refused(283, 0));
   CHECK(refused(283, 3));
-  for (const std::size_t at : {284u, 287u, 344u, 351u, 352u, 367u, 376u, 511u}) {
+  for (const std::size_t at : {344u, 351u, 352u, 367u, 376u, 380u, 511u}) {
     CHECK(refused(at, 1));
   }
   CHECK(read_keys(entry_of(some_fields(), {file_keys('a'), file_keys('b')})));
@@ -111,6 +115,21 @@ TEST_CASE("a group's key is the first of rank 0's that all have") {
   CHECK(common({entry({'b'}), entry({'b', 'a'}), entry({'a', 'b'})}) == new_key);
   CHECK(common({entry({'a'}), entry({'b'})}) == "none");
   CHECK(common({entry({'a'}), entry({})}) == "none");
+}
+
+TEST_CASE("a group carries the least payload, and without a job's key has one user") {
+  std::array entries = {some_fields(), some_fields(), some_fields()};
+  CHECK(all_of_user(entries, 0xfedcba98));
+  CHECK_FALSE(all_of_user(entries, 0));
+  CHECK(sealed_payload_of(entries) == 1344);
+  entries[2].payload_bytes = 8832;
+  entries[1].payload_bytes = 1280;
+  entries[1].user = 1;
+  CHECK(sealed_payload_of(entries) == 1280);
+  CHECK_FALSE(all_of_user(entries, 0xfedcba98));
+  EntryKeys nothing = some_fields();
+  nothing.payload_bytes = 0;
+  CHECK_FALSE(read_keys(entry_of(nothing, {file_keys('a')})));
 }
 
 TEST_CASE("a group has the highest mode that any rank wants") {

@@ -62,6 +62,8 @@ TEST_CASE("vectors: entries") {
       files.emplace_back(secret_of<32>(file.get<std::string>()));
     EntryKeys fields;
     fields.wanted = static_cast<Mode>(v.at("wanted").get<int>());
+    fields.user = v.at("user").get<std::uint32_t>();
+    fields.payload_bytes = v.at("payload").get<std::uint32_t>();
     fields.public_key = array_of<32>(bytes(v, "public"));
     fields.job = array_of<8>(bytes(v, "job_id"));
     auto entry = array_of<kEntryBytes>(bytes(v, "before"));
