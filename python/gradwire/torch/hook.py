@@ -221,7 +221,10 @@ class GradwireState:
                     Status.BUSY, "bucket %d was passed to the hook again before its last sum was "
                                  "there: wait for the future that the hook returned" % index
                 )
-            if bucket is None or bucket.memory.nbytes < nbytes:
+            if bucket is not None and bucket.memory.nbytes < nbytes:
+                del self._buckets[index]
+                bucket = None  # given back, before more is asked for
+            if bucket is None:
                 bucket = self._buckets[index] = _Bucket(self._allocate(nbytes))
             bucket.busy = True
             return bucket
@@ -361,9 +364,10 @@ class GradwireState:
             del work, turn, shared, tensor
             if bucket is not None:
                 bucket.busy = False
+            del bucket  # whose memory the next step may give back
             # A callback of its may wait for the next bucket's, which this thread ends.
             self._callbacks.give(functools.partial(_give, future, outcome, stream))
-            del future, outcome, bucket
+            del future, outcome
 
     def _wait(self, work):
         try:

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gradwire.torch.memory: what is kept for later tensors goes back if something else needs it."""
+"""Gradient memory that gradwire.torch keeps, for later tensors and for the hook's buckets, goes
+back if something else needs it."""
 import ctypes
 import gc
 import sys
+import threading
 import unittest
 
 try:
@@ -14,6 +16,8 @@ except ImportError:
 
 from gradwire import GradwireError
 from gradwire._native import Status
+from gradwire.torch import GradwireState
+from gradwire.torch.feedback import Feedback
 from gradwire.torch.memory import Pool
 
 
@@ -72,6 +76,23 @@ class PoolTest(unittest.TestCase):
         small = [pool.tensor(torch.uint8, 65536)]
         self.assertIsNone(pool.tensor(torch.uint8, 32 << 20))
         self.assertEqual(len(small), 1)
+
+
+class BucketTest(unittest.TestCase):
+    def setUp(self):
+        self.state = GradwireState.__new__(GradwireState)
+        self.state._lock, self.state._buckets = threading.Lock(), {}
+        self.state.client = self.daemon = Daemon(100)
+        self.state._feedback = Feedback(self.daemon, None, True)
+
+    def test_one_that_grows_gives_its_memory_back_first(self):
+        self.state._claim(0, 40).busy = False
+        self.state._claim(0, 80).busy = False
+        self.assertEqual(self.daemon.used, 80)
+        with self.assertRaisesRegex(GradwireError, "it has 0"):
+            self.state._claim(0, 101)
+        self.state._claim(0, 40).busy = False
+        self.assertEqual(self.daemon.used, 40)
 
 
 if __name__ == "__main__":
