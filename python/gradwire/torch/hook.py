@@ -253,14 +253,15 @@ class GradwireState:
                 "run the backward pass outside the capture",
             )
         nbytes = tensor.numel() * tensor.element_size()
-        bucket = None if self._is_librarys(tensor) else self._claim(index, max(nbytes, 1))
         future = (
             cuda.future(cuda.device_of(tensor)) if cuda.holds(tensor) else torch.futures.Future()
         )
         # A future of torch's has no way to be given an error, except by a callback that raises.
         result = future.then(lambda finished: _value_or_raise(finished.value()))
-        turn = Turn()
+        bucket, turn = None, Turn()
         try:
+            if not self._is_librarys(tensor):
+                bucket = self._claim(index, max(nbytes, 1))
             start = time.monotonic()
             shared, stream = tensor, None
             wire = self._feedback.wire_of(tensor)
@@ -273,10 +274,11 @@ class GradwireState:
             work = group.all_reduce(
                 shared, op="avg", stream=stream, wire=wire, residuals=turn.arrays
             )
-        except BaseException:
+        except BaseException as error:
             turn.end(False)
             if bucket is not None:
                 bucket.busy = False
+            self._end_for_all(index, error)
             raise
         if bucket is not None:
             with self._lock:
@@ -286,6 +288,18 @@ class GradwireState:
             self._feedback.took(tensor)
         self._queue.put((work, turn, bucket, shared, tensor, future, start, posted))
         return result
+
+    def _end_for_all(self, index, error):
+        """This process is an op behind the others from now on: they shall not wait for it, nor take
+        its next op for this one."""
+        group = self.group
+        if group is None:
+            return
+        try:
+            group.abort("member %d of rank %d could not post the all-reduce of bucket %d: %s"
+                        % (group.member, group.rank, index, error))
+        except GradwireError:
+            pass  # it has ended
 
     def _is_librarys(self, tensor):
         """Whether the library makes the copies: of a GPU's tensor, where gradient memory is the

@@ -16,7 +16,7 @@ except ImportError:
     print("SKIP: torch is not installed")
     sys.exit(77)
 
-from gradwire import GradwireError
+from gradwire import GradwireError, Status
 from gradwire.torch import GradwireState, allreduce_hook
 from gradwire.torch.hook import _place
 from support import FakeDaemons
@@ -212,6 +212,25 @@ def stall(rank, paths):
     return outcome
 
 
+def post_nothing(rank, paths):
+    """Process 0 has no memory for a bucket, and catches that. Then both go on, one op each."""
+    with GradwireState(socket=paths[rank], members=1, timeout=10.0) as state:
+        tensor, allocate = torch.full((8,), rank + 1.0), state.client.allocate
+        if rank == 0:
+            def refused(_):
+                raise GradwireError(Status.RESOURCE_EXHAUSTED, "no memory today")
+            state.client.allocate = refused
+        try:
+            state._reduce(0, tensor).wait()
+            outcome = "no error"
+        except (GradwireError, RuntimeError) as error:
+            outcome = str(error)
+        state.client.allocate = allocate
+        dist.barrier()
+        state.shrink()
+        return outcome, state._reduce(0, tensor).wait().tolist()
+
+
 class Hook(unittest.TestCase):
     def test_two_processes_train_to_the_bits_that_ddp_alone_gives(self):
         with FakeDaemons(2) as daemons:
@@ -264,6 +283,12 @@ class Hook(unittest.TestCase):
         code, text, cause = results[3]
         self.assertEqual((code, cause), ("ABORTED", "NOT_FOUND"))
         self.assertIn("a client process of rank 1 died", text)
+
+    def test_a_process_that_cannot_post_ends_the_group_and_all_go_on(self):
+        with FakeDaemons(2) as daemons:
+            for text, mean in run(post_nothing, daemons, 2):
+                self.assertIn("no memory today", text)
+                self.assertEqual(mean, [1.5] * 8)
 
     def test_an_op_that_takes_too_long_ends_the_group(self):
         with FakeDaemons(2) as daemons:
