@@ -194,9 +194,11 @@ class Feedback:
         return residuals
 
     def took(self, tensor):
-        count = tensor.numel()
+        count, group = tensor.numel(), self._group
         self.tally.took(self.wire, count * tensor.element_size(),
-                        formats.encoded_bytes(self.wire, count), self._group.nranks, 2)
+                        formats.encoded_bytes(self.wire, count),
+                        group.processes // group.members,  # those that have members
+                        2)
 
     def _what(self):
         return "residuals of %s" % self.wire if self._feeds_back else formats.SAMPLE

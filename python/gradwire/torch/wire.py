@@ -154,7 +154,8 @@ class Tally:
 
     def took(self, wire, nbytes, encoded, nranks, passes):
         """An op travels in the format. ``nbytes``: of its input; ``encoded``: of that in the
-        format; ``passes``: 2 if the result travels in it, too, else 1."""
+        format; ``nranks``: that have members; ``passes``: 2 if the result travels in it, too, else
+        1."""
         with self._lock:
             number = self._ops[wire]
             self._ops[wire] += 1
@@ -191,8 +192,9 @@ class Tally:
 
     def stats(self):
         """``format_ops`` and ``format_bytes`` (of the inputs) by format; ``wire_bytes``, the data
-        that each of n ranks sends of them by formula ((n - 1) / n of the encoded input, twice if
-        the result travels encoded too), and ``wire_bytes_without``, had they gone as they are;
+        that each of n ranks with members sends of them by formula ((n - 1) / n of the encoded
+        input, twice if the result travels encoded too; with hosts that only sum it is no more),
+        and ``wire_bytes_without``, had they gone round the ring as they are;
         ``fell_back``: how many did, by reason. ``encoding_error``, None before the first sample:
         ``largest`` and ``rms`` (root mean square) of what this rank's encoding lost in the last op
         that was measured, of ``elements``; ``largest_bound``, of the element that lost most, and

@@ -261,6 +261,13 @@ class Residuals(unittest.TestCase):
         self.assertLessEqual(error["largest_share"], 1)
         self.assertLess(error["rms"], error["rms_bound"])
 
+    def test_hosts_that_only_sum_give_nothing_that_travels(self):
+        self.feedback._group = types.SimpleNamespace(nranks=4, processes=4, members=2)
+        self.feedback.took(torch.ones(512))
+        stats = self.feedback.stats()
+        self.assertEqual(stats["wire_bytes"], {"int8": 520})
+        self.assertEqual(stats["wire_bytes_without"], {"int8": 2048})
+
     def test_other_members_have_none(self):
         group = types.SimpleNamespace(nranks=2, member=1, members=2)
         self.feedback._group = group
