@@ -75,6 +75,12 @@ class Turn:
         self._tally = tally
         self._keeps = keeps
 
+    def let_go(self):
+        """The op was not posted, and goes without. Returns the Residuals that it was to use."""
+        residuals = self._residuals
+        self.end(False)
+        return residuals
+
     def end(self, well):
         """The op has ended, and this is the end of the turn. If the op failed, what it read is read
         again."""
@@ -154,18 +160,22 @@ class Feedback:
         residuals.busy = True
         return turn
 
-    def give_up(self):
+    def give_up(self, turn=None):
         """Gives the memory of one bucket's residuals back for good, since a bucket's gradients need
-        it. Returns whether there was one."""
-        for residuals in reversed(self._all()):
-            if residuals.busy or residuals.memory is None:
-                continue
-            residuals.given_up = True
-            residuals.forget()
-            self.tally.fell_back(self._what(), "the daemon's gradient memory is needed for the "
-                                               "gradients")
-            return True
-        return False
+        it: of one that no op uses, else that of ``turn``, whose op is to be posted. Returns whether
+        there was one."""
+        unused = (residuals for residuals in reversed(self._all())
+                  if not residuals.busy and residuals.memory is not None)
+        residuals = next(unused, None)
+        if residuals is None and turn is not None:
+            residuals = turn.let_go()
+        if residuals is None:
+            return False
+        residuals.given_up = True
+        residuals.forget()
+        self.tally.fell_back(self._what(), "the daemon's gradient memory is needed for the "
+                                           "gradients")
+        return True
 
     def _all(self):
         return list(dict.fromkeys([*self._by_index.values(), *self._by_parameter.values()]))

@@ -270,10 +270,7 @@ class GradwireState:
             if bucket is not None and nbytes:
                 shared, stream = self._feed(bucket, tensor)
             posted = time.monotonic()
-            group = self._live_group()
-            work = group.all_reduce(
-                shared, op="avg", stream=stream, wire=wire, residuals=turn.arrays
-            )
+            work = self._post(shared, stream, wire, turn)
         except BaseException as error:
             turn.end(False)
             if bucket is not None:
@@ -288,6 +285,19 @@ class GradwireState:
             self._feedback.took(tensor)
         self._queue.put((work, turn, bucket, shared, tensor, future, start, posted))
         return result
+
+    def _post(self, values, stream, wire, turn):
+        """Posts the op. What the library copies takes gradient memory, too, if need be that of
+        residuals."""
+        group = self._live_group()
+        while True:
+            try:
+                return group.all_reduce(
+                    values, op="avg", stream=stream, wire=wire, residuals=turn.arrays
+                )
+            except GradwireError as error:
+                if error.code != Status.RESOURCE_EXHAUSTED or not self._feedback.give_up(turn):
+                    raise
 
     def _end_for_all(self, index, error):
         """This process is an op behind the others from now on: they shall not wait for it, nor take

@@ -3,7 +3,8 @@
 // "ready", takes the commands "hold", "go", "forget" and "remember" line by line from standard
 // input, and ends with it, as if killed. "gpu": memory is on the CUDA device 0; "lie N": what is
 // said of it is wrong (FakeDaemon::Lie); "held": prints what it has of the fake CUDA.
-// "no formats", "formats": whether its status says that groups have wire formats.
+// "no formats", "formats": whether its status says that groups have wire formats. "memory N": a
+// client may have N MiB of it.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
       if (line.starts_with("lie ")) {
         daemon.lie = static_cast<gradwire::test::FakeDaemon::Lie>(std::stoi(line.substr(4)));
       }
+      if (line.starts_with("memory ")) daemon.memory_limit = std::stoull(line.substr(7)) << 20;
       if (line == "held") print_held();
     }
   } catch (const std::exception& error) {

@@ -157,6 +157,28 @@ class HookOnHostMemory(HookCase):
         stats = self.state.stats()
         self.assertEqual((stats["ops"], stats["copies"], stats["library_copies"]), (2, 0, 4))
 
+    def test_residuals_make_room_for_what_the_library_copies(self):
+        from gradwire.torch.feedback import Feedback
+
+        self.state._feedback = feedback = Feedback(self.state.client, "int8", True)
+        feedback.join(self.state.group)
+        feedback._why_not = None  # one rank is enough to ask for memory
+        self.daemons.tell("memory 64")
+        buckets = [torch.ones(2 << 20) for _ in range(4)]  # 8 MiB each, 16 of residuals
+        parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in buckets]
+        for _ in range(2):
+            hold_streams(True)
+            futures = [self.state._reduce(index, bucket, [parameters[index]])
+                       for index, bucket in enumerate(buckets)]
+            hold_streams(False)
+            for future in futures:
+                future.wait()
+        self.assertEqual(self.state.stats()["ops"], 8)
+        # The third op found no memory to be copied through, and gave up its own residuals. There
+        # was none left for the fourth's.
+        self.assertEqual([(known.memory is not None, known.given_up) for known in feedback._all()],
+                         [(True, False), (True, False), (False, True), (False, False)])
+
     def test_a_bucket_on_a_stream_that_is_captured_is_refused(self):
         self.check_capture()
 
