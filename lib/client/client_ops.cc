@@ -49,6 +49,7 @@ Result<std::shared_ptr<gw_work>> Client::post(const std::shared_ptr<gw_group>& g
     give_up(memory_, *work);
     return tl::unexpected(claimed.error());
   }
+  keep_residuals(*work);
   if (work->fed != nullptr || work->ready.event != nullptr || work->copies) {
     lock.unlock();
     const Result<void> fed = feed(*work);

@@ -52,6 +52,9 @@ struct PostArguments {
 [[nodiscard]] Result<void> place(DaemonMemory& memory, Lock& lock, gw_work& work,
                                  const PostArguments& arguments, ipc::CommandEntry& command,
                                  ipc::CommandExtra& extra);
+/// If the group has one rank, nothing travels, so nothing is lost or added: what is kept stays. Of
+/// an op that is placed, and whose memory no unfinished one uses.
+void keep_residuals(gw_work& work) noexcept;
 /// The input's copy, if it needs one, and the mark on its stream. Without the lock.
 [[nodiscard]] Result<void> feed(gw_work& work);
 /// Gives back what an op has that is not posted after all.

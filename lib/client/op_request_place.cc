@@ -129,16 +129,7 @@ Result<void> place_residuals(DaemonMemory& memory, gw_work& work, ipc::CommandEn
     work.residual_in_mapping = std::move(*in);
   }
   work.residual_out_mapping = std::move(*out);
-  if (work.group->config.ring_ranks() == 1) {
-    // Nothing travels, so nothing is lost, and nothing is added either: what there is stays.
-    if (work.residual_in != nullptr) {
-      std::memmove(work.residual_out, work.residual_in, bytes);
-    } else {
-      std::memset(work.residual_out, 0, bytes);
-    }
-    return {};
-  }
-  command.flags |= ipc::CommandEntry::kHasResiduals;
+  if (work.group->config.ring_ranks() > 1) command.flags |= ipc::CommandEntry::kHasResiduals;
   return {};
 }
 
@@ -158,6 +149,15 @@ Result<void> begin_copies(gw_work& work) {
 }
 
 }  // namespace
+
+void keep_residuals(gw_work& work) noexcept {
+  if (work.residual_out == nullptr || work.group->config.ring_ranks() > 1) return;
+  if (work.residual_in != nullptr) {
+    std::memmove(work.residual_out, work.residual_in, work.residual_bytes);
+  } else {
+    std::memset(work.residual_out, 0, work.residual_bytes);
+  }
+}
 
 Result<void> place(DaemonMemory& memory, Lock& lock, gw_work& work, const PostArguments& arguments,
                    ipc::CommandEntry& command, ipc::CommandExtra& extra) {

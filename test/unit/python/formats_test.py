@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gradwire.round_trip(): the numpy reference's bits, through the C interface."""
+"""gradwire.round_trip(): the numpy reference's bits, through the C interface. Residuals of a group
+of one rank."""
 import pathlib
 import sys
 import unittest
@@ -9,6 +10,7 @@ import numpy
 
 import gradwire
 from gradwire import GradwireError, Status
+from support import FakeDaemons, form, open_clients
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "reference"))
 import formats as reference  # noqa: E402
@@ -75,6 +77,29 @@ class RoundTrips(unittest.TestCase):
         values.flags.writeable = False
         with self.assertRaisesRegex(ValueError, "out is read-only"):
             gradwire.round_trip(values, "int8", out=values)
+
+
+class OneRank(unittest.TestCase):
+    def test_residuals_stay_and_a_refused_call_writes_none(self):
+        with FakeDaemons(1) as daemons, open_clients(daemons)[0] as client:
+            group = form([client])[0]
+            memory = client.allocate(4096)
+            values, before, after, other = (
+                memory.array("float32", 100, 1024 * at) for at in range(4))
+            values[:], before[:], other[:] = 7, 3, 9
+            group.all_reduce(values, wire="int8", residuals=(before, after)).wait(5.0)
+            self.assertEqual((set(before), set(after)), ({3.0}, {3.0}))
+            group.all_reduce(values, wire="int8", residuals=(None, after)).wait(5.0)
+            self.assertEqual(set(after), {0.0})
+            daemons.tell("hold")
+            work = group.all_reduce(values)
+            with self.assertRaises(GradwireError) as caught:
+                group.all_reduce(other, wire="int8", residuals=(None, values))
+            self.assertEqual(caught.exception.code, Status.BUSY)
+            self.assertEqual(set(values), {7.0})
+            daemons.tell("go")
+            work.wait(5.0)
+            group.close()
 
 
 if __name__ == "__main__":
