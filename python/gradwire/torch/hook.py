@@ -305,11 +305,18 @@ class GradwireState:
         group = self.group
         if group is None:
             return
+        text = "member %d of rank %d could not post the all-reduce of bucket %d: %s" % (
+            group.member, group.rank, index, error)
         try:
-            group.abort("member %d of rank %d could not post the all-reduce of bucket %d: %s"
-                        % (group.member, group.rank, index, error))
-        except GradwireError:
-            pass  # it has ended
+            group.abort(text)
+            group.check()
+        except GradwireError as ended:
+            if ended.code != Status.ABORTED:
+                return  # there is no daemon any more, or no group
+            text = ended.text  # it may have ended before, for another reason
+        with self._lock:
+            # shrink() may come before the daemon's word.
+            self._abort = self._abort or GradwireError(Status.ABORTED, text)
 
     def _is_librarys(self, tensor):
         """Whether the library makes the copies: of a GPU's tensor, where gradient memory is the
