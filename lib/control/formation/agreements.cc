@@ -107,11 +107,9 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
     never.why_no_formats = "transport.tiles of rank 0's daemon is \"never\"";
     return never;
   }
-  const bool always = table[0].tiles_wanted == ipc::RankInfo::kTilesAlways;
-  const auto none = [always](const std::string& why) {
+  const auto none = [](const std::string& why) {
     TileAgreement out;
-    if (always) out.why_not = why;
-    out.why_no_formats = why;
+    out.why_not = out.why_no_formats = why;
     return out;
   };
   const auto without =
@@ -129,7 +127,7 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
   for (const ipc::RankInfo& info : table) rates.push_back(rate_of(info));
   const auto nranks = static_cast<std::uint16_t>(table.size() - folding_ranks);
   agreed.shares = shares_of(rates, nranks);
-  if (!always) {
+  if (table[0].tiles_wanted != ipc::RankInfo::kTilesAlways) {
     agreed.why_not = why_no_choice(table, rates);
     agreed.for_formats_alone = !agreed.why_not.empty() || nranks < 2;
     if (!agreed.for_formats_alone) {
