@@ -241,6 +241,7 @@ class GradwireState:
     def _reduce(self, index, tensor, parameters=None):
         """Copies ``tensor`` in and posts it; the future gets the tensor when the mean is in it.
         ``parameters``: whose gradients it has."""
+        self._live_group()
         if tensor.device.type not in ("cpu", "cuda"):
             raise GradwireError(
                 Status.UNSUPPORTED,
@@ -424,8 +425,8 @@ class GradwireState:
         ``format``, ``format_ops``, ``format_bytes``, ``wire_bytes``, ``wire_bytes_without``,
         ``residual_resets``, ``fell_back`` and ``encoding_error``, as feedback.py and wire.py in
         this folder say."""
-        library = self.client.counters()
         group = self._live_group()
+        library = self.client.counters()
         with self._lock:
             times = sorted(self._times)
             stats = {

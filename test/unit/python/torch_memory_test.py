@@ -94,6 +94,12 @@ class BucketTest(unittest.TestCase):
         self.state._claim(0, 40).busy = False
         self.assertEqual(self.daemon.used, 40)
 
+    def test_after_the_end_there_is_none_and_it_is_said(self):
+        self.state.client = self.state.group = None
+        for call in (lambda: self.state._reduce(0, torch.ones(3)), self.state.stats):
+            with self.assertRaisesRegex(GradwireError, "has no group any more: it was closed"):
+                call()
+
 
 if __name__ == "__main__":
     unittest.main()
