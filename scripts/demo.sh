@@ -82,6 +82,9 @@ if [[ -n $shaped ]]; then
 fi
 [[ $formats =~ ^(|(bf16|int8)(,(bf16|int8))?)$ ]] ||
   die "--formats is '$formats', must be bf16, int8, or both with a comma between."
+[[ $formats != bf16,bf16 && $formats != int8,int8 ]] || die "--formats names $formats twice."
+((ranks > 1)) || [[ -z $formats ]] ||
+  die "--formats: with one daemon nothing travels: leave out --ranks."
 [[ -z $formats || $layouts == hook ]] || die "--formats is of the hook: leave out --backend."
 case $model in
   # 34 MB take 0.3 s at 1 Gbit/s.

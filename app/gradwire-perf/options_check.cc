@@ -132,6 +132,10 @@ Result<void> check_processes_and_sizes(const Options& options) {
       return tl::unexpected(place.error());
     }
   }
+  if (options.nranks + options.folding_ranks > kMaxRanks) {
+    return refuse(fmt::format("--nranks {} and --folding-ranks {}: a group has {} ranks at most",
+                              options.nranks, options.folding_ranks, kMaxRanks));
+  }
   if (options.folding_ranks != 0 &&
       (options.transport != "daemon" || is_tcp_rendezvous(options.rendezvous))) {
     return refuse(

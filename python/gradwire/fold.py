@@ -35,7 +35,7 @@ def main(arguments=None):
     )
     parser.add_argument("--store", required=True, help="a directory that all processes see")
     parser.add_argument("--prefix", default="gradwire",
-                        help="of the group's keys; gradwire-perf's is gradwire-perf")
+                        help="of the group's keys: gradwire-perf; gradwire-ddp of DDP's hook")
     parser.add_argument("--rank", type=int, required=True, help="this host's, one of the last")
     parser.add_argument("--nranks", type=int, required=True, help="with those without members")
     parser.add_argument("--folding-ranks", type=int, default=1, help="those without members")

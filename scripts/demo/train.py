@@ -212,6 +212,8 @@ def train(arguments):
                 "weights": weights, "world": dist.get_world_size(),
                 "tokens": arguments.batch * CONTEXT, "gradient_bytes": parameters * 4},
                os.path.join(arguments.out, f"{name}-{rank}.pt"))
+    for why, times in (state.stats()["fell_back"] if arguments.format else {}).items():
+        print(f"{name}: process {rank}, {times} times {why}", flush=True)
     dist.barrier()
     close()
     dist.destroy_process_group()

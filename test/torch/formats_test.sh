@@ -29,7 +29,7 @@ memif_ring_start 3 "${torch_daemon_flags[@]}"
 step "a host that only sums"
 export GRADWIRE_FOLDING_RANKS=1 GRADWIRE_FOLDING_STORE=$run_dir/folding
 background fold "$torch_python" -m gradwire.fold --store "$GRADWIRE_FOLDING_STORE" --rank 2 \
-  --nranks 3 --socket "$(daemon_socket 2)"
+  --prefix gradwire-ddp --nranks 3 --socket "$(daemon_socket 2)"
 job_start 1 1 -- "$formats" folded 1
 unset GRADWIRE_FOLDING_RANKS GRADWIRE_FOLDING_STORE
 eventually 60 test -e "$run_dir/folding/end" || { cat "$run_dir"/job-*.out && fail "no sums"; }

@@ -14,6 +14,9 @@
 
 namespace gradwire::collective {
 
+/// Counts up whenever the model chooses otherwise than before. All ranks have the same.
+inline constexpr std::uint32_t kTileModel = 1;
+
 /// What a group's table says of time. Made once for each group.
 class TileCosts {
  public:

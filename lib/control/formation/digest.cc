@@ -79,7 +79,7 @@ class Bytes {
 
 std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                            const Agreement& agreement, std::span<const ipc::RankInfo> table,
-                           std::uint16_t folding_ranks, bool tiles) {
+                           std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
   Bytes bytes;
   bytes.reserve(table.size_bytes() + kMaxMembers);
   bytes.add(key.group_id);
@@ -105,6 +105,8 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   }
   // The same of ops by tiles.
   if (tiles) bytes.add(kTilesLabel);
+  // One with another model would choose otherwise.
+  if (tile_model != 0) bytes.add(tile_model);
   return sip_hash(kDigestKey, bytes.get());
 }
 

@@ -71,10 +71,13 @@ struct Agreement {
 /// @param member_count   of each rank, if the agreement has no layout.
 /// @param folding_ranks  so many of the last have no members.
 /// @param tiles          whether the group has ops by tiles.
+/// @param tile_model     by which of its own accord it has them: collective::kTileModel; 0: by
+/// none.
 [[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                                          const Agreement& agreement,
                                          std::span<const ipc::RankInfo> table,
-                                         std::uint16_t folding_ranks = 0, bool tiles = false);
+                                         std::uint16_t folding_ranks = 0, bool tiles = false,
+                                         std::uint32_t tile_model = 0);
 
 /// Describes where two tables of a group differ; empty if they are equal.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,

@@ -43,8 +43,9 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.tile_costs = std::move(tiles.costs);
   wanted.why_no_tiles = std::move(tiles.why_not);
   wanted.why_no_formats = std::move(tiles.why_no_formats);
-  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,
-                                     wanted.folding_ranks, wanted.tiles);
+  wanted.table_digest =
+      table_digest(wanted.key, wanted.member_count, *agreement, join.table, wanted.folding_ranks,
+                   wanted.tiles, wanted.tile_costs != nullptr ? collective::kTileModel : 0);
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbor, bool downstream) {
     return neighbor_paths(wanted.rank, neighbor, downstream, join.table, own, addresses);

@@ -101,7 +101,8 @@ class GradwireState:
 
     socket:   the daemon's; None is $GRADWIRE_SOCKET, else /run/gradwire/gradwired.sock
     folding_ranks: so many hosts beside those of the job only sum: at each runs python -m
-              gradwire.fold, with the same folding_store. None is $GRADWIRE_FOLDING_RANKS, else 0
+              gradwire.fold --store FOLDING_STORE --prefix gradwire-NAME. None is
+              $GRADWIRE_FOLDING_RANKS, else 0
     folding_store: a directory that they and all processes see, a new one for each run; None is
               $GRADWIRE_FOLDING_STORE
     epoch:    of the group; None is torchrun's restart count. It has to differ from that of every
@@ -196,7 +197,7 @@ class GradwireState:
         else:
             self.group = rendezvous.form_group(
                 self.client, rendezvous.DirectoryStore(folding[1]), rank, nranks + folding[0],
-                member, members, folding_ranks=folding[0], **place
+                member, members, folding_ranks=folding[0], prefix=prefix, **place
             )
         try:
             if self._compares:

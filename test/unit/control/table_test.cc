@@ -169,8 +169,7 @@ TEST_CASE("a secret is one user's") {
   CHECK(secret_for(daemon, 500) == secret_for(daemon, 500));
   CHECK(secret_for(daemon, 500) != secret_for(daemon, 501));
   CHECK(secret_for(daemon, 500) != secret_for({1, 3}, 500));
-  const auto one = random_secret();
-  const auto other = random_secret();
+  const auto one = random_secret(), other = random_secret();
   REQUIRE((one && other));
   CHECK((one->k0 != other->k0 && one->k1 != other->k1));
 }
@@ -183,7 +182,7 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   CHECK(digest == table_digest(key, 1, agreement, table));
   std::set<std::uint64_t> seen = {digest};
   const auto fresh = [&](std::uint64_t d) { CHECK(seen.insert(d).second); };
-  fresh(table_digest(key, 1, agreement, table, 0, true));
+  for (std::uint32_t m : {0, 1}) fresh(table_digest(key, 1, agreement, table, 0, true, m));
   fresh(table_digest({2, 2}, 1, agreement, table));
   fresh(table_digest({1, 3}, 1, agreement, table));
   fresh(table_digest(key, 2, agreement, table));
