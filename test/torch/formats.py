@@ -6,7 +6,7 @@ reference (test/reference/formats.py), residuals carried from step to step.
     formats.py calls MEMBERS     the backend's calls
     formats.py models MEMBERS    two models take turns on one hook's state
     formats.py little MEMBERS    gradient memory for the gradients, and not for all residuals
-    formats.py folded MEMBERS    a host that only sums is lost, and the job goes on without it
+    formats.py hosts MEMBERS     a host that only sums is lost, and the job goes on without it
     formats.py without MEMBERS   the group has no formats
     formats.py shrunk MEMBERS    the last rank dies, and the others' residuals stay"""
 import itertools
@@ -321,7 +321,7 @@ def shrunk(rank, world, members):
     os._exit(0)  # Gloo would wait for the dead
 
 
-def folded(rank, world, members):
+def hosts(rank, world, members):
     """Bits do not depend on who sums. After two steps the story ends the daemon of the host that
     only sums."""
     count, parameters = 300001, [torch.nn.Parameter(torch.zeros(300001))]

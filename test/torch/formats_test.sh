@@ -30,7 +30,7 @@ step "a host that only sums"
 export GRADWIRE_FOLDING_RANKS=1 GRADWIRE_FOLDING_STORE=$run_dir/folding
 background fold "$torch_python" -m gradwire.fold --store "$GRADWIRE_FOLDING_STORE" --rank 2 \
   --prefix gradwire-ddp --nranks 3 --socket "$(daemon_socket 2)"
-job_start 1 1 -- "$formats" folded 1
+job_start 1 1 -- "$formats" hosts 1
 unset GRADWIRE_FOLDING_RANKS GRADWIRE_FOLDING_STORE
 eventually 60 test -e "$run_dir/folding/end" || { cat "$run_dir"/job-*.out && fail "no sums"; }
 daemon_stop 2 KILL || true
