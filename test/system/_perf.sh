@@ -6,7 +6,7 @@
 # the first one printed is in $run_dir/perf$perf_runs-0-0.out.
 perf_runs=0
 perf() {
-  local ranks=$1 members=$2 rank member names=() name
+  local ranks=$1 members=$2 rank member names=() name failed=
   shift 2
   perf_runs=$((perf_runs + 1))
   mkdir -p "$run_dir/meet$perf_runs"
@@ -19,5 +19,10 @@ perf() {
         --rendezvous "$run_dir/meet$perf_runs" "$@"
     done
   done
-  for name in "${names[@]}"; do expect_ended "gradwire-perf $*: $name" "$name"; done
+  step "gradwire-perf, $ranks ranks of $members: $*"
+  for name in "${names[@]}"; do ended "$name" || failed+=" $name"; done
+  [[ -n $failed ]] || return 0
+  # Why one failed another one may know.
+  for name in "${names[@]}"; do printf -- '--- %s\n' "$name" && tail -n 5 "$run_dir/$name.out"; done
+  fail "gradwire-perf $*:$failed"
 }
