@@ -8,7 +8,6 @@ sources.
 """
 
 import pathlib
-import sys
 
 import tile_shares
 
@@ -104,8 +103,4 @@ def vectors():
 
 
 if __name__ == "__main__":
-    made = vectors()
-    if sys.argv[1:] == ["make"]:
-        print(made, end="")
-    elif made != VECTORS.read_text(encoding="utf-8"):
-        sys.exit(f"{VECTORS} is not what {sys.argv[0]} makes")
+    tile_shares.print_or_compare(vectors(), VECTORS)

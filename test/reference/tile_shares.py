@@ -106,13 +106,18 @@ def vectors():
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    made = vectors()
+def print_or_compare(made, header):
+    """As the command line says. @return whether it was compared; it ends if they differ."""
     if sys.argv[1:] == ["make"]:
         print(made, end="")
-    elif made != VECTORS.read_text(encoding="utf-8"):
-        sys.exit(f"{VECTORS} is not what {sys.argv[0]} makes")
-    else:
+        return False
+    if made != header.read_text(encoding="utf-8"):
+        sys.exit(f"{header} is not what {sys.argv[0]} makes")
+    return True
+
+
+if __name__ == "__main__":
+    if print_or_compare(vectors(), VECTORS):
         # The page's example: each host 3/10, each rank 1/10.
         ours = shares([100] * 6, 4)
         assert all(abs(Fraction(y, sum(ours)) - Fraction(part, 10)) < Fraction(1, 2**14)
