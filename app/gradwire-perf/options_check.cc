@@ -138,11 +138,11 @@ Result<void> check_processes_and_sizes(const Options& options) {
   }
   if (options.folding_ranks != 0 &&
       (options.transport != "daemon" || is_tcp_rendezvous(options.rendezvous))) {
-    return refuse(
-        fmt::format("--folding-ranks {}: hosts that only sum are for transport daemon, and meet "
-                    "the others in a "
-                    "directory, --rendezvous DIRECTORY",
-                    options.folding_ranks));
+    return refuse(fmt::format(
+        "--folding-ranks {}: hosts that only sum are for transport daemon, and meet the others in "
+        "--rendezvous DIRECTORY, by python3 -m gradwire.fold --prefix gradwire-perf --store "
+        "DIRECTORY at each of them",
+        options.folding_ranks));
   }
   if (options.transport != "daemon" && options.members > 1) {
     return refuse(fmt::format(

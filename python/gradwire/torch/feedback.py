@@ -22,9 +22,8 @@ _ALIGNED = 64
 class Residuals:
     """Of one bucket."""
 
-    def __init__(self, index, parameters):
+    def __init__(self, parameters):
         """``parameters``: whose gradients the bucket has; None: nobody says, so its index tells."""
-        self.index = index
         self.parameters = None if parameters is None else [weakref.ref(own) for own in parameters]
         self.memory = None
         self.arrays = None
@@ -184,9 +183,7 @@ class Feedback:
         """The residuals of a bucket. Those of other buckets that share a parameter with it, or
         whose model is gone, are dropped."""
         if parameters is None:
-            if index not in self._by_index:
-                self._by_index[index] = Residuals(index, None)
-            return self._by_index[index]
+            return self._by_index.setdefault(index, Residuals(None))
         known = self._by_parameter.get(id(parameters[0])) if parameters else None
         if known is not None and known.is_of(parameters):
             return known
@@ -199,7 +196,7 @@ class Feedback:
                 self._by_parameter = {
                     key: value for key, value in self._by_parameter.items() if value is not other
                 }
-        residuals = Residuals(index, parameters)
+        residuals = Residuals(parameters)
         self._by_parameter.update(dict.fromkeys(own, residuals))
         return residuals
 

@@ -155,11 +155,12 @@ expect_text "the log says how much" 'go by tiles; this rank sums 33.3 % of an al
 step "gradwire-perf with such a host"
 for options in '--sizes 100004,3M' '--wire int8 --sizes 100004,3M -o avg'; do
   before=$(counted_by 2 ops_tiles)
-  background "perf-fold$perf_runs" "$python" -m gradwire.fold --prefix gradwire-perf --rank 2 \
+  name=perf-fold$perf_runs
+  background "$name" "$python" -m gradwire.fold --prefix gradwire-perf --rank 2 \
     --nranks 3 --store "$run_dir/meet$((perf_runs + 1))" --timeout 30 --socket "$(daemon_socket 2)"
   # shellcheck disable=SC2086
   perf 2 1 --folding-ranks 1 $options
-  expect_ended "the host is released" "perf-fold$((perf_runs - 1))"
+  expect_ended "the host is released" "$name"
   (($(counted_by 2 ops_tiles) > before)) || fail "it summed nothing of $options"
 done
 
