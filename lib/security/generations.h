@@ -53,6 +53,11 @@ class SendGenerations : public KeyRow<2> {
   SendGenerations(PacketKey zeroth, PacketKey first, unsigned bits = kGenerationBits) noexcept
       : KeyRow(std::move(zeroth), std::move(first), bits) {}
 
+  /// Whether of() would give a key for a packet of that number.
+  [[nodiscard]] bool has(std::uint64_t number) const noexcept {
+    const std::uint64_t generation = number >> bits_;
+    return generation == at_ || (generation == at_ + 1 && !wants());
+  }
   /// @param number  of this generation or the next.
   /// @return null if that key is not there yet: nothing may be sent by the link until it is.
   [[nodiscard]] PacketKey* of(std::uint64_t number) noexcept {
