@@ -186,7 +186,7 @@ def pages():
                dict.fromkeys(words))
     yield from collective_pages(collectives, protocol)
     yield from format_pages()
-    drops = set(enumeration("lib/wire/packet.h", "Drop"))
+    drops = set(enumeration("lib/wire/drop.h", "Drop"))
     listed = set(re.findall(r"`(\w+)`", re.search(r"\n## Drop reasons\n(.*?)\n## ", protocol,
                                                    re.S).group(1)))
     yield ("drop reasons", "doc/protocol", dict.fromkeys(drops & listed), dict.fromkeys(drops))

@@ -37,6 +37,9 @@ enum class PlantedBug : std::uint8_t {
   kMessageGoesInPart,      ///< a gathered op's message goes when those before it have come in part
   kMessageSkipsStep,       ///< the same when one before it has not come, but the next one has
   kNumbersAnewAfterMove,   ///< a link that takes another path counts its packets from 1 again
+  kSealedUnderOldNumber,   ///< a packet that is sent again has the number that it had
+  kTagNotChecked,          ///< a sealed packet is taken whatever its tag
+  kPingInClear,            ///< a packet of one type is not sealed
   kAnswersFromOnePort,     ///< whoever is asked again keeps the source port of its answers
   kKeepsSourcePort,        ///< a link of the ring stays with its port though another one answers
   kCallsNotCompared,       ///< ops of no elements end alike, whatever others called

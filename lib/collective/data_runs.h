@@ -16,6 +16,7 @@
 #include "collective/links/data_run.h"
 #include "collective/shard.h"
 #include "wire/alike.h"
+#include "wire/sealed.h"
 
 namespace gradwire::collective {
 
@@ -27,15 +28,18 @@ class DataRuns {
   [[nodiscard]] bool take(std::uint16_t port, std::span<const std::byte> frame,
                           rte_mbuf* mbuf) noexcept {
     if (port != port_ || count_ == packets_.size() || !frames_.is_alike(frame)) return false;
-    const std::span<const std::byte> packet = frames_.payload_of(frame);
+    std::span<const std::byte> packet = frames_.payload_of(frame);
     wire::DataPlace place;
     if (!data_.read(packet, address_crc_, place)) return false;
+    if (run_.from.sealed && !open(mbuf, packet, place)) [[unlikely]]
+      return true;
     packets_[count_++] = {mbuf, const_cast<std::byte*>(packet.data()) + wire::kHeaderBytes, place};
     return true;
   }
   /// Takes the first packet of a run, and remembers it. No run is under way.
-  /// @param frame, view  which parse_frame() has parsed.
-  /// @param packet       its payload, which decode() has decoded.
+  /// @param frame, view  which parse_frame() has parsed: of a sealed packet as it came, with its
+  ///                     tag.
+  /// @param packet       its payload, which decode() has decoded, after it was opened.
   void begin(Shard& shard, const PacketSource& from, const wire::Packet& packet, bool ecn_ce,
              std::uint16_t port, std::span<const std::byte> frame, const wire::FrameView& view,
              rte_mbuf* mbuf) noexcept {
@@ -45,8 +49,9 @@ class DataRuns {
     packets_[count_++] = only_of(packet, mbuf);
     port_ = port;
     address_crc_ = wire::address_crc(view.source_ip, view.destination_ip);
+    common_ = packet.common;
     frames_.remember(frame, view);
-    data_.remember(view.payload);
+    data_.remember(view.payload, packet.common.sealed);
   }
   /// Hands the run that is under way, if there is one, to its shard. It comes before a shard gets
   /// any other packet, and at the end of a burst. The next run may go on with the same shard.
@@ -85,8 +90,23 @@ class DataRuns {
  private:
   static constexpr std::size_t kMost = 64;
 
+  /// @return whether it was opened; if not, it is counted and freed.
+  [[nodiscard]] bool open(rte_mbuf*& mbuf, std::span<const std::byte>& packet,
+                          wire::DataPlace& place) noexcept {
+    common_.packet_number = place.packet_number;
+    const wire::Drop drop = shard_->open(common_, mbuf, packet);
+    if (drop == wire::Drop::kNone) {
+      place.payload_crc = wire::payload_crc_of(packet.data());
+      return true;
+    }
+    shard_->count_drop(drop);
+    rte_pktmbuf_free(mbuf);
+    return false;
+  }
+
   Shard* shard_ = nullptr;
   DataRun run_;
+  wire::CommonHeader common_;  ///< of the run's packets, but the number
   std::size_t count_ = 0;
   std::array<RunPacket, kMost> packets_;
   std::uint16_t port_ = 0;

@@ -73,6 +73,25 @@ class Shard final : private ShardServices {
   /// @param source  the IP address it came from.
   [[nodiscard]] PacketSource source_of(const wire::CommonHeader& header,
                                        const wire::IpAddress& source) const noexcept;
+  /// Opens a packet whose source_of() says that it is sealed, and takes its number: afterwards it
+  /// is as one that was never sealed. It is written to where it lies; if others have the buffer
+  /// too, in another one.
+  /// @param[in,out] frame   of which the packet is the end.
+  /// @param[in,out] packet  with its tag; then without it.
+  /// @return Drop::kNone, or why it is to be dropped: then nothing took effect.
+  [[nodiscard]] wire::Drop open(const wire::CommonHeader& header, rte_mbuf*& frame,
+                                std::span<const std::byte>& packet) noexcept;
+  /// A packet of this group that has no other effect.
+  void count_drop(wire::Drop drop) noexcept { counters_.count_drop(drop); }
+  /// Keys that are wanted by and by (doc/security.md, Generations). @return whether one is.
+  [[nodiscard]] bool pop_key_wish(KeyWish& out) noexcept {
+    return config_.seals != nullptr && config_.seals->pop_wish(out);
+  }
+  /// @return the key in whose place it comes, to be freed by whoever makes keys.
+  [[nodiscard]] security::PacketKey supply_key(const KeyWish& wish,
+                                               security::PacketKey key) noexcept {
+    return config_.seals->supply(wish, std::move(key));
+  }
   /// Takes a received frame and owns it from then on. `packet` is its decoded form, pointing into
   /// it; one that no neighbor sent is counted and dropped, and its body need not be decoded. Work
   /// on payloads waits for flush().
@@ -91,6 +110,9 @@ class Shard final : private ShardServices {
   }
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept {
     greetings_.on_unfit_hello(source, says_rank);
+  }
+  void on_unsealed_hello(const wire::IpAddress& source) noexcept {
+    greetings_.on_unsealed_hello(source);
   }
   /// End of a receive burst: reduces and stores what it brought.
   void flush(TimeNs now) noexcept;

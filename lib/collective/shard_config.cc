@@ -24,6 +24,24 @@ bool goes_off_ring(const ShardConfig& c, std::uint16_t other) noexcept {
          (other != downstream_rank(c.rank, c.nranks) && other != upstream_rank(c.rank, c.nranks));
 }
 
+/// What a sealed packet is longer by.
+std::size_t seal_bytes(const ShardConfig& c) noexcept {
+  return c.seals != nullptr ? wire::kSealTagBytes : 0;
+}
+
+/// Whether there are keys for each rank with which this one exchanges packets.
+bool has_keys(const ShardConfig& c) noexcept {
+  if (c.seals == nullptr || c.nranks == 1) return true;
+  if (!c.folds_only() && (!c.seals->has(downstream_rank(c.rank, c.nranks)) ||
+                          !c.seals->has(upstream_rank(c.rank, c.nranks))))
+    return false;
+  if (c.folds_only() && !c.seals->has(attached_rank(c.rank, c.nranks))) return false;
+  for (std::uint16_t other = 0; needs_all_ranks(c) && other < c.all_ranks(); ++other) {
+    if (goes_off_ring(c, other) && !c.seals->has(other)) return false;
+  }
+  return c.rank >= c.folding_ranks || c.seals->has(static_cast<std::uint16_t>(c.nranks + c.rank));
+}
+
 /// Whether each rank has a share of what goes by tiles, if that is not the ring's segment.
 bool has_right_shares(const ShardConfig& c) noexcept {
   return c.tile_shares == nullptr ? c.folding_ranks == 0 : c.tile_shares->ranks() == c.all_ranks();
@@ -113,6 +131,7 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
       return bad(
           fmt::format("direct ops and transfers need the frames that lead to rank {}", other));
   }
+  if (!has_keys(c)) return bad("sealed packets need keys of each rank to which they go");
   if (c.pairs_max > kPairsMax)
     return bad(
         fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
@@ -137,9 +156,11 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
       rte_pktmbuf_data_room_size(c.payload_pool) < c.payload_bytes)
     return bad(fmt::format("a payload of {} bytes does not fit the payload mempool's {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.payload_pool)));
-  if (has_neighbors &&
-      rte_pktmbuf_data_room_size(c.packet_pool) <
-          RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes + c.payload_bytes)
+  if (c.payload_pool != nullptr && c.seals != nullptr)
+    return bad("payloads in a GPU's memory pass no CPU that could seal them (security.mode)");
+  if (has_neighbors && rte_pktmbuf_data_room_size(c.packet_pool) <
+                           RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes +
+                               c.payload_bytes + seal_bytes(c))
     return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
   return {};
@@ -160,7 +181,8 @@ transport::SenderConfig sender_config(const ShardConfig& config) noexcept {
 
 std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept {
   return config.payload_bytes * config.payload_scale +
-         static_cast<std::uint32_t>(wire::kHeaderBytes + config.to_downstream.bytes());
+         static_cast<std::uint32_t>(wire::kHeaderBytes + config.to_downstream.bytes() +
+                                    seal_bytes(config));
 }
 
 std::uint64_t window_bytes(const ShardConfig& config) noexcept {

@@ -17,6 +17,7 @@
 #include "base/sections.h"
 #include "base/types.h"
 #include "base/window.h"
+#include "collective/links/seals.h"
 #include "collective/shapes/shape.h"
 #include "collective/tiles/tile_cut.h"
 #include "reduce/backend.h"
@@ -149,6 +150,8 @@ struct ShardConfig {
   std::uint64_t downstream_incarnation = 0;
   LinkTokens upstream_tokens;
   LinkTokens downstream_tokens;
+  /// Keys of packets that go to other ranks and come from there. nullptr: packets are not sealed.
+  std::shared_ptr<Seals> seals;
   wire::FrameTemplate to_downstream;
   wire::FrameTemplate to_upstream;  ///< not with two ranks: all goes downstream
   wire::IpAddress downstream_ip;    ///< packets from elsewhere are foreign

@@ -97,6 +97,7 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
   if (wire::goes_to_any_rank(header.type)) [[unlikely]] {
     PacketSource from;
     if (off_ring_.takes(header)) from.drop = ends_.source_of(header, source, from.path);
+    from.sealed = config_.seals != nullptr;
     return from;
   }
   if (const PacketSource from = neighbors_.source_of(header, source); from.link != kNoLink) {
@@ -106,9 +107,27 @@ PacketSource Shard::source_of(const wire::CommonHeader& header,
   if (header.type == PacketType::kAbort && ends_.ranks() != 0) {
     PacketSource from{.link = kNoLink};
     from.drop = ends_.source_of(header, source, from.path);
+    from.sealed = config_.seals != nullptr;
     return from;
   }
   return {Drop::kForeign};
+}
+
+Drop Shard::open(const wire::CommonHeader& header, rte_mbuf*& frame,
+                 std::span<const std::byte>& packet) noexcept {
+  if (config_.seals->encrypts() && !buffers_.exclusive(frame)) [[unlikely]] {
+    rte_mbuf* const copy = rte_pktmbuf_copy(frame, config_.packet_pool, 0, UINT32_MAX);
+    if (copy == nullptr) return Drop::kNoBuffer;
+    const auto at = packet.data() - rte_pktmbuf_mtod(frame, const std::byte*);
+    packet = {rte_pktmbuf_mtod_offset(copy, const std::byte*, at), packet.size()};
+    rte_pktmbuf_free(frame);
+    frame = copy;
+    ++counters_.copies;
+  }
+  const Drop drop =
+      config_.seals->open(header, {const_cast<std::byte*>(packet.data()), packet.size()});
+  if (drop == Drop::kNone) packet = packet.first(packet.size() - wire::kSealTagBytes);
+  return drop;
 }
 
 void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from,

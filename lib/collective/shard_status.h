@@ -91,6 +91,7 @@ struct Unfit {
   std::uint32_t epoch = 0;      ///< that one
   bool hello = false;           ///< a hello of the group came that is not this link's
   std::uint16_t says_rank = 0;  ///< it names this one as its sender
+  bool unsealed = false;        ///< a hello of the group came that is not sealed as its packets are
 };
 
 /// Of an op by tiles on one lane. `missing_rank` is the rank of which most is missing.

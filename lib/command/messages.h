@@ -74,6 +74,8 @@ enum class RequestType : std::uint8_t {
                   ///< any case)
   kMoveLink,      ///< one lane of the group: group_handle, rank, path_ip, frame. Packets to that
                   ///< rank at that address begin with `frame` from now on; comes back with `taken`
+  kSupplyKey,     ///< one lane of the group: group_handle, wish, key. Comes back with the key in
+                  ///< whose place it came, or with itself if the group has ended
   kSetFaults,     ///< every lane: port, faults
   kDrain,         ///< command lane only: no op is begun any more. Comes back when every op that was
                   ///< is answered
@@ -97,6 +99,8 @@ struct Request {
   wire::IpAddress path_ip;  ///< of the rank: one of several, if several paths lead there
   wire::FrameTemplate frame;
   bool taken = false;  ///< the lane has the group and did what the request says
+  collective::KeyWish wish;
+  std::shared_ptr<security::PacketKey> key;  ///< the lane puts another one in its place
 };
 
 /// An op that others have called, and that waits for a member of this rank.
@@ -120,6 +124,7 @@ enum class NoticeType : std::uint8_t {
                   ///< commands of a group that all its lanes formed
   kGroupAborted,  ///< this lane's shard; `reason`. The control thread aborts the other lanes
   kClientFault,   ///< client_id is to be cut off: `reason.detail` says what it did
+  kKeyWanted,     ///< of group_handle's packets on `lane`: `wish`
 };
 
 struct Notice {
@@ -128,6 +133,7 @@ struct Notice {
   std::uint32_t client_id = 0;
   std::uint64_t group_handle = 0;
   Request* request = nullptr;
+  collective::KeyWish wish;
   AbortReason reason;
 };
 

@@ -224,6 +224,8 @@ void Manager::on_notice(const command::Notice& notice, TimeNs now) {
       return;
     case command::NoticeType::kClientFault:
       return clients_.on_fault(notice, now);
+    case command::NoticeType::kKeyWanted:
+      return;  // No group of a daemon seals its packets yet.
   }
 }
 
@@ -265,7 +267,8 @@ void Manager::on_request_done(const command::Notice& notice, TimeNs now) {
     case command::RequestType::kAddGroup:
     case command::RequestType::kMemberLeft:
     case command::RequestType::kAbortGroup:
-    case command::RequestType::kMoveLink:  // LinkWatch handles it
+    case command::RequestType::kMoveLink:   // LinkWatch handles it
+    case command::RequestType::kSupplyKey:  // the key that it brought back goes with it
     case command::RequestType::kSetFaults:
       return;  // their results come as other notices, or there are none
     case command::RequestType::kLeaveGroup:

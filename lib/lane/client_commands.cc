@@ -44,6 +44,7 @@ bool ClientCommands::take(command::Request& request) noexcept {
     case command::RequestType::kAddGroup:
     case command::RequestType::kAbortGroup:
     case command::RequestType::kMoveLink:
+    case command::RequestType::kSupplyKey:
     case command::RequestType::kSetFaults:
       break;  // the lane handles it
   }

@@ -182,6 +182,7 @@ class Lane {
   /// @return the frames' bytes on the wire.
   [[nodiscard]] std::size_t first_asked(const LanePort& port) const noexcept;
   void tell_abort(GroupSlot& slot, TimeNs now) noexcept;
+  void tell_key_wishes(GroupSlot& slot) noexcept;
   /// @return whether all events were taken and reported.
   bool take_events(GroupSlot& slot, TimeNs now) noexcept;
   /// Ends the group's rest, so that rounds call its shard again.
@@ -220,7 +221,12 @@ class Lane {
   static constexpr TimeNs kNoteNs = 1'000'000;  ///< between notes of what does not fit
   void note_other_group(const wire::FrameView& view, TimeNs now) noexcept;
   void note_other_version(const wire::FrameView& view, TimeNs now) noexcept;
-  void receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+  [[nodiscard]] wire::Drop open_packet(collective::Shard& shard, rte_mbuf*& frame,
+                                       wire::FrameView& view,
+                                       std::span<const std::byte>& packet) const noexcept;
+  void note_unfit_hello(collective::Shard& shard, wire::Drop drop,
+                        const wire::IpAddress& source) const noexcept;
+  void receive_packet(std::uint16_t port_index, rte_mbuf* frame, wire::FrameView& view,
                       TimeNs now) noexcept;
   void touch(std::uint16_t index) noexcept;
   /// Handles a frame of several segments.

@@ -53,6 +53,14 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
         request.taken = true;
       }
       break;
+    case command::RequestType::kSupplyKey:
+      // Afterwards the request has the key of the generation that is over.
+      if (GroupSlot* slot = find_group(request.group_handle); slot != nullptr && !slot->closed) {
+        wake(*slot);
+        *request.key = slot->shard->supply_key(request.wish, std::move(*request.key));
+        request.taken = true;
+      }
+      break;
     case command::RequestType::kSetFaults:
       if (request.port < ports_.size()) {
         LanePort& port = ports_[request.port];

@@ -208,35 +208,12 @@ std::uint16_t Lane::slot_of(const wire::IpAddress& source,
   return found;
 }
 
-/// Remembers that a group's neighbor speaks another version, so that the group can say why it does
-/// not form. Checked rarely, because there may be many such packets.
-void Lane::note_other_version(const wire::FrameView& view, TimeNs now) noexcept {
-  if (now < next_version_note_ || !groups_.has_neighbor(view.source_ip)) return;
-  next_version_note_ = now + kNoteNs;
-  for (const std::uint16_t index : in_use_) {
-    slots_[index].shard->on_other_version(view.source_ip, wire::version_of(view.payload));
-  }
-}
-
-/// The same of a hello of a group that is not here: its neighbor may join another epoch of one
-/// that is.
-void Lane::note_other_group(const wire::FrameView& view, TimeNs now) noexcept {
-  if (packet_.common.type != wire::PacketType::kHello || now < next_version_note_ ||
-      !groups_.has_neighbor(view.source_ip)) {
-    return;
-  }
-  next_version_note_ = now + kNoteNs;
-  if (wire::decode_body(view.payload, packet_) != wire::Drop::kNone) return;
-  for (const std::uint16_t index : in_use_) {
-    slots_[index].shard->on_other_group(view.source_ip, packet_.hello.key);
-  }
-}
-
-void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, wire::FrameView& view,
                           TimeNs now) noexcept {
   wire::Drop why = decode_header(view, packet_);
   if (why == wire::Drop::kVersion) note_other_version(view, now);
   collective::PacketSource from;
+  std::span<const std::byte> packet = view.payload;
   std::uint16_t found = GroupIndex::kNoSlot;
   if (why == wire::Drop::kNone) {
     found = slot_of(view.source_ip, from);
@@ -244,7 +221,9 @@ void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire:
       why = wire::Drop::kUnknownGroup;
       note_other_group(view, now);
     } else if (from.drop == wire::Drop::kNone) {
-      why = wire::decode_body(view.payload, packet_);
+      // What is not opened is no neighbor's.
+      if (from.sealed) from.drop = open_packet(*slots_[found].shard, frame, view, packet);
+      if (from.drop == wire::Drop::kNone) why = wire::decode_body(packet, packet_);
     }
   }
   if (why != wire::Drop::kNone) {
@@ -257,7 +236,7 @@ void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire:
   }
   GroupSlot& slot = slots_[found];
   if (from.drop != wire::Drop::kNone && packet_.common.type == wire::PacketType::kHello) {
-    slot.shard->on_unfit_hello(view.source_ip, packet_.common.from_rank);
+    note_unfit_hello(*slot.shard, from.drop, view.source_ip);
   }
   // A packet that no neighbor sent does not end a group's rest: the shard only counts and drops
   // it.
@@ -272,6 +251,14 @@ void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, const wire:
     return;
   }
   slot.shard->on_packet(frame, packet_, from, ecn_ce, now);
+}
+
+wire::Drop Lane::open_packet(collective::Shard& shard, rte_mbuf*& frame, wire::FrameView& view,
+                             std::span<const std::byte>& packet) const noexcept {
+  const wire::Drop drop = shard.open(packet_.common, frame, packet);
+  // It may lie in another buffer now.
+  view.payload = {packet.data(), view.payload.size()};
+  return drop;
 }
 
 /// A packet came that concerns the group.

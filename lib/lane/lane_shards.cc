@@ -267,7 +267,16 @@ void Lane::tell_abort(GroupSlot& slot, TimeNs now) noexcept {
   notices_.send(notice);
 }
 
+/// Asks the control thread for keys of another generation, by which packets go on.
+void Lane::tell_key_wishes(GroupSlot& slot) noexcept {
+  command::Notice notice;
+  notice.type = command::NoticeType::kKeyWanted;
+  notice.group_handle = slot.handle;
+  while (notices_.have_room() && slot.shard->pop_key_wish(notice.wish)) notices_.send(notice);
+}
+
 bool Lane::take_events(GroupSlot& slot, TimeNs now) noexcept {
+  if (!slot.closed) tell_key_wishes(slot);
   while (notices_.have_room()) {
     if (!slot.abort_told && slot.shard->reason().is_set()) tell_abort(slot, now);
     if (slot.has_report && !report(slot)) return false;

@@ -107,13 +107,19 @@ std::string describe_on_lane(const wire::Packet& packet) {
 }  // namespace
 
 std::string describe_packet(const wire::Packet& packet) {
+  if (packet.common.sealed != 0) {
+    return fmt::format("sealed packet {} of type {} on lane {}", packet.common.packet_number,
+                       static_cast<unsigned>(packet.common.type), packet.common.lane);
+  }
   return fmt::format("{} on lane {}", describe_on_lane(packet), packet.common.lane);
 }
 
 wire::Drop decode(const wire::FrameView& frame, wire::Packet& out) noexcept {
   const wire::Drop why = wire::decode_header(
       frame.payload, out, wire::address_crc(frame.source_ip, frame.destination_ip));
-  return why == wire::Drop::kNone ? wire::decode_body(frame.payload, out) : why;
+  // The rest of a sealed one is for whoever has its key.
+  if (why != wire::Drop::kNone || out.common.sealed != 0) return why;
+  return wire::decode_body(frame.payload, out);
 }
 
 std::string describe_frame(std::span<const std::byte> frame) {

@@ -234,6 +234,7 @@ void FrameTemplate::set_source_port(std::uint16_t port) noexcept {
 }
 
 void FrameTemplate::write(std::byte* out, std::size_t udp_payload_bytes) const noexcept {
+  udp_payload_bytes += trailer_bytes_;
   const std::size_t ip_bytes = kIpv4Bytes + kUdpBytes + udp_payload_bytes;
   require(bytes_ != 0 && ip_bytes <= kMaxIpBytes, "a frame is made, and fits an IP packet");
   // A constant length makes the copy a few moves instead of a call; there are only four lengths.

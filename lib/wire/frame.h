@@ -85,8 +85,10 @@ class FrameTemplate {
   /// Of a template that was made.
   [[nodiscard]] std::uint16_t source_port() const noexcept;
   void set_source_port(std::uint16_t port) noexcept;
-  /// Writes bytes() bytes to `out` for a UDP payload of `udp_payload_bytes`. Over IPv6 the UDP
-  /// checksum is left 0, for complete_ipv6().
+  /// So many bytes follow each packet that is written: a sealed packet's tag.
+  void set_trailer_bytes(std::size_t bytes) noexcept { trailer_bytes_ = bytes; }
+  /// Writes bytes() bytes to `out` for a UDP payload of `udp_payload_bytes` and the trailer. Over
+  /// IPv6 the UDP checksum is left 0, for complete_ipv6().
   void write(std::byte* out, std::size_t udp_payload_bytes) const noexcept;
   friend bool operator==(const FrameTemplate&, const FrameTemplate&) = default;
 
@@ -96,6 +98,7 @@ class FrameTemplate {
   std::array<std::byte, kMaxFrameHeaderBytes> template_{};
   std::size_t bytes_ = 0;
   std::size_t ip_offset_ = 0;
+  std::size_t trailer_bytes_ = 0;
   std::uint32_t checksum_base_ = 0;  ///< one's complement sum of the IP header without its length
 };
 

@@ -196,7 +196,7 @@ static_assert(offsetof(TilePullFields, bits) == 26);
 using TileWanted = std::array<Big64, kTileGrantMax / 64>;
 static_assert(sizeof(TileWanted) == 32 && alignof(TileWanted) == 1);
 
-/// Of the header's flags.
+/// Of the header's flags; further ones are wire::kSealFlags.
 inline constexpr std::uint8_t kAgain = 1;
 
 inline constexpr std::uint8_t kAsks = 1;

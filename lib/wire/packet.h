@@ -23,6 +23,7 @@
 #include "base/abort_reason.h"
 #include "base/types.h"
 #include "base/wire_format.h"
+#include "wire/drop.h"
 #include "wire/packet_type.h"
 
 namespace gradwire::wire {
@@ -31,6 +32,8 @@ inline constexpr std::uint8_t kProtocolVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 64;
 /// Packet numbers go from 1 to here; decode() refuses others.
 inline constexpr std::uint64_t kLastPacketNumber = std::uint64_t{1} << 62;
+/// Flags that say that a packet is sealed: wire/sealed.h.
+inline constexpr std::uint8_t kSealFlags = 6;
 /// Ranges in one acknowledgement: what a 1,280-byte packet could hold is far more than is useful.
 inline constexpr std::size_t kMaxAckRanges = 64;
 
@@ -41,6 +44,7 @@ struct CommonHeader {
   std::uint64_t packet_number = 0;
   std::uint16_t from_rank = 0;
   std::uint64_t token = 0;  ///< of the link, from its sender to its receiver; the table gives it
+  std::uint8_t sealed = 0;  ///< as received: kSealFlags; what is sent is sealed after it is encoded
 };
 
 /// What every packet of the group carries, so that its receiver finds the group. Two groups may
@@ -271,30 +275,6 @@ struct ProgressCheckBody {
   std::uint16_t origin_rank = 0;  ///< who asks
 };
 
-/// Why a packet was dropped; each has its counter.
-enum class Drop : std::uint8_t {
-  kNone = 0,
-  kShort,    ///< shorter than its header or than its lengths say
-  kForeign,  ///< not our Ethernet, IP or UDP, or not from the neighbor
-  kVersion,
-  kType,
-  kHeaderCrc,
-  kPayloadCrc,
-  kMalformed,     ///< a field out of its bounds
-  kUnknownGroup,  ///< nobody here has a group of this tag: also every packet of an old epoch
-  kDuplicate,
-  kReplay,         ///< packet number too old to tell
-  kBadChunk,       ///< chunk, hop, count or lane that this rank cannot get
-  kEagerOverflow,  ///< sent ahead of the grant beyond the allowance
-  kNoBuffer,
-  kState,    ///< right, but not in this state of the group
-  kToken,    ///< not the token of this link: from somebody who has not seen the group's table
-  kOpAhead,  ///< of an op so far ahead of this rank's that its descriptor has no place
-  kCount,
-};
-inline constexpr int kDropCount = static_cast<int>(Drop::kCount);
-[[nodiscard]] const char* name_of(Drop drop) noexcept;
-
 /// A decoded packet. Which of the bodies is set follows from common.type. `payload` points into the
 /// decoded bytes; for the types of carries_chunk() its CRC is not yet checked (payload_crc_ok()).
 struct Packet {
@@ -321,7 +301,8 @@ struct Packet {
 /// @return Drop::kNone, or why the packet is to be dropped (then `out` is unspecified).
 [[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
                                  std::uint32_t address_crc = 0) noexcept;
-/// Decodes the rest of a packet whose header decode_header() took: checks lengths, enumerations
+/// Decodes the rest of a packet whose header decode_header() took, and which was opened if it was
+/// sealed: its tag is cut off, and its flags are cleared. Checks lengths, enumerations
 /// and, for every type but those of carries_chunk(), the payload's CRC; fills only the bodies of
 /// the packet's type.
 [[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;

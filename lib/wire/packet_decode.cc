@@ -323,6 +323,7 @@ Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
   out.common.packet_number = header.packet_number.get();
   out.common.from_rank = header.from_rank.get();
   out.common.token = header.token.get();
+  out.common.sealed = header.flags & kSealFlags;
   return Drop::kNone;
 }
 

@@ -68,6 +68,12 @@ const char* name_of(Drop drop) noexcept {
       return "token";
     case Drop::kOpAhead:
       return "op_ahead";
+    case Drop::kUnsealed:
+      return "unsealed";
+    case Drop::kGeneration:
+      return "generation";
+    case Drop::kTag:
+      return "tag";
     case Drop::kCount:
       break;
   }

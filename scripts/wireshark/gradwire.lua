@@ -33,12 +33,15 @@ local ABORTS = {
 local CALLS = { [0] = "send and recv", [1] = "all-to-all", [2] = "gather", [3] = "scatter" }
 local FORMATS = { [0] = "same", [1] = "bf16", [2] = "int8" }
 local HEADER_BYTES = 64
+local TAG_BYTES = 16
 
 local f = {
   version = ProtoField.uint8("gradwire.version", "Version"),
   type = ProtoField.uint8("gradwire.type", "Type", base.DEC, TYPES),
   flags = ProtoField.uint8("gradwire.flags", "Flags", base.HEX),
   again = ProtoField.bool("gradwire.again", "Asked again", 8, nil, 0x01),
+  authenticated = ProtoField.bool("gradwire.authenticated", "Authenticated", 8, nil, 0x02),
+  encrypted = ProtoField.bool("gradwire.encrypted", "Encrypted", 8, nil, 0x04),
   lane = ProtoField.uint8("gradwire.lane", "Lane"),
   group_tag = ProtoField.uint32("gradwire.group_tag", "Group tag", base.HEX),
   number = ProtoField.uint64("gradwire.number", "Packet number"),
@@ -46,6 +49,7 @@ local f = {
   payload_crc = ProtoField.uint32("gradwire.payload_crc", "CRC32C of the payload", base.HEX),
   token = ProtoField.uint64("gradwire.token", "Token of the link", base.HEX),
   payload = ProtoField.bytes("gradwire.payload", "Payload"),
+  seal_tag = ProtoField.bytes("gradwire.seal_tag", "Tag of the seal"),
   -- data
   op_seq = ProtoField.uint64("gradwire.op_seq", "op_seq"),
   total_count = ProtoField.uint64("gradwire.total_count", "Total count"),
@@ -469,14 +473,25 @@ function gradwire.dissector(buffer, pinfo, root)
   local name = TYPES[type] or ("type " .. type)
   tree:add(f.version, buffer(0, 1))
   tree:add(f.type, buffer(1, 1))
-  tree:add(f.flags, buffer(2, 1)):add(f.again, buffer(2, 1))
+  local flags = tree:add(f.flags, buffer(2, 1))
+  flags:add(f.again, buffer(2, 1))
+  flags:add(f.authenticated, buffer(2, 1))
+  flags:add(f.encrypted, buffer(2, 1))
+  -- The header of a sealed packet is in clear, and all that follows it may not be.
+  local encrypted = buffer(2, 1):bitfield(5, 1) == 1
+  local sealed = encrypted or buffer(2, 1):bitfield(6, 1) == 1
+  local whole = buffer:reported_len() == buffer:len()
+  local tail = sealed and whole and buffer:len() >= HEADER_BYTES + TAG_BYTES and TAG_BYTES or 0
+  local payload_bytes = buffer:len() - HEADER_BYTES - tail
   tree:add(f.lane, buffer(3, 1))
   tree:add(f.group_tag, buffer(4, 4))
   tree:add(f.number, buffer(8, 8))
   tree:add(f.from_rank, buffer(46, 2))
   local body = BODIES[type]
   local info = ""
-  if body and buffer:len() < HEADER_BYTES + body[1] then
+  if encrypted and body and body[1] > 0 then
+    info = ": encrypted"
+  elseif body and payload_bytes < body[1] then
     tree:add_proto_expert_info(short)
   elseif body and body[2] then
     info = ": " .. body[2](buffer, tree)
@@ -488,12 +503,16 @@ function gradwire.dissector(buffer, pinfo, root)
   end
   crc = tree:add(f.payload_crc, buffer(52, 4))
   tree:add(f.token, buffer(56, 8))
-  if buffer:len() > HEADER_BYTES then
-    tree:add(f.payload, buffer(HEADER_BYTES))
+  if payload_bytes > 0 then
+    tree:add(f.payload, buffer(HEADER_BYTES, payload_bytes))
   end
-  -- What was captured in part cannot be checked.
-  if buffer:reported_len() == buffer:len() then
-    local payload = buffer:len() > HEADER_BYTES and buffer:raw(HEADER_BYTES) or ""
+  if tail > 0 then
+    tree:add(f.seal_tag, buffer(HEADER_BYTES + payload_bytes, TAG_BYTES))
+    name = "sealed " .. name
+  end
+  -- What was captured in part cannot be checked, nor can what is encrypted with its CRC.
+  if whole and not encrypted then
+    local payload = payload_bytes > 0 and buffer:raw(HEADER_BYTES, payload_bytes) or ""
     if crc32c(payload) ~= bit.tobit(buffer(52, 4):uint()) and payload ~= "" then
       crc:add_proto_expert_info(bad_payload_crc)
       info = info .. " [payload CRC wrong]"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Forges packets of every type in the name of a shard's neighbor: every field is right, and so is
-/// the address, but not the link's token.
+/// the address, but not the link's token, or not the tag of a sealed packet.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -14,6 +14,7 @@
 #include "collective/shapes/shape_ring.h"
 #include "collective/shard.h"
 #include "wire/packet.h"
+#include "wire/sealed.h"
 
 namespace gradwire::test {
 
@@ -55,18 +56,32 @@ class Forger {
     const collective::ShardConfig& config = shard_.config();
     rte_mbuf* frame = rte_pktmbuf_alloc(config.packet_pool);
     REQUIRE(frame != nullptr);
-    auto* room = reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, 320));
+    auto* room = reinterpret_cast<std::byte*>(rte_pktmbuf_append(frame, 336));
     REQUIRE(room != nullptr);
-    const std::size_t bytes = write(type, {room, 320});
+    std::size_t bytes = write(type, {room, 320});
     REQUIRE(bytes > 0);
     wire::Packet packet;
     REQUIRE(wire::decode({room, bytes}, packet) == wire::Drop::kNone);
+    if (flags_ != 0) {
+      room[wire::kFlagsAt] |= static_cast<std::byte>(flags_);
+      for (std::size_t i = 0; i < wire::kSealTagBytes; ++i) room[bytes++] = std::byte{0x5a};
+      wire::renew_header_crc(room);
+      REQUIRE(wire::decode_header({room, bytes}, packet) == wire::Drop::kNone);
+    }
     const bool from_upstream = down_ || config.nranks == 2;
-    const auto from =
+    auto from =
         shard_.source_of(packet.common, from_upstream ? config.upstream_ip : config.downstream_ip);
+    if (from.drop == wire::Drop::kNone && from.sealed) {
+      std::span<const std::byte> sealed(room, bytes);
+      from.drop = shard_.open(packet.common, frame, sealed);
+      REQUIRE(from.drop != wire::Drop::kNone);
+    }
     shard_.on_packet(frame, packet, from, false, now);
   }
 
+  /// Its packets have a tag from now on, which cannot be right, and a number that never came.
+  /// @param flags  as the group's sealed packets have them.
+  void seals(std::uint8_t flags) { flags_ = flags; }
   /// What its aborts say.
   void names(const AbortReason& reason) { abort_ = reason; }
   /// Its hellos are of another table from now on.
@@ -77,6 +92,7 @@ class Forger {
     const collective::ShardConfig& config = shard_.config();
     const std::uint16_t n = config.nranks;
     common_.packet_number = wire::wants_ack(type) ? 1'000 : 1;
+    if (flags_ != 0) common_.packet_number = (std::uint64_t{1} << security::kGenerationBits) - 1;
     switch (type) {
       case wire::PacketType::kHello:
       case wire::PacketType::kHelloAck: {
@@ -158,6 +174,7 @@ class Forger {
   wire::CommonHeader common_;
   AbortReason abort_{.code = AbortCode::kClientAbort};
   bool differs_ = false;
+  std::uint8_t flags_ = 0;
 };
 
 }  // namespace gradwire::test

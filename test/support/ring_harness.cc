@@ -39,6 +39,7 @@ RingHarness::RingHarness(const RingOptions& options)
   group.owners = options.owners;
   group.rates = options.rates;
   group.lanes = options.lanes;
+  group.mode = options.mode;
   group.shard = options.shard;
   group.shard.payload_bytes = options.payload_bytes;
   group_ = world_.add_group(group);

@@ -35,6 +35,7 @@ struct RingOptions {
   TimeNs step_ns = 2'000;               ///< between the polls of a busy shard
   double slow_backend = 0;              ///< chance per poll that a reduction finishes; 0 = at once
   std::uint32_t pool_mbufs = 2048;
+  security::Mode mode = security::Mode::kOff;  ///< how packets are sealed
   collective::ShardConfig shard;  ///< window, transit, eager, timeouts are taken from here
 };
 

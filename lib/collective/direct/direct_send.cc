@@ -178,7 +178,7 @@ bool Direct::run(TimeNs now, Outbox& out) noexcept {
 Direct::Sent Direct::send_to(std::uint16_t rank, TimeNs now, Outbox& out) noexcept {
   DirectPeer& peer = peers_[rank];
   OutboxSide& box = links_.end(rank).any_side(out);
-  if (box.full()) return Sent::kBlocked;
+  if (box.full() || !links_.end(rank).has_key()) return Sent::kBlocked;
   const Sent outcome = send_contribution(rank, now, box);
   if (outcome != Sent::kNothing) return outcome;
   if (peer.inquiry_wanted) {
@@ -222,7 +222,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   wire::encode_contribution(
       packet, common, data, received,
       outgoing.crc != nullptr ? *outgoing.crc : wire::crc32c({payload, bytes}));
-  box.put(mbuf);
+  links_.end(rank).put(mbuf, address.frame, payload, box);
 
   unsent &= ~(std::uint64_t{1} << index);
   scratch_.begun(*op, rank) = 1;

@@ -16,42 +16,15 @@
 
 #include "base/planted_bug.h"
 #include "base/require.h"
-#include "collective/shapes/place.h"
+#include "collective/links/link_address.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "transport/packet_numbers.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
+#include "wire/sealed.h"
 
 namespace gradwire::collective {
-
-/// What goes by a link beside what a group needs to form and to end.
-enum class LinkRole : std::uint8_t {
-  kRing,      ///< the ring's chunks
-  kAttached,  ///< nothing: the other rank has no members, and hangs on this one
-  kHost,      ///< nothing: this rank has none, and hangs on the other
-};
-
-/// What the group's table says of a link.
-struct LinkAddress {
-  LinkIndex index = 0;
-  std::uint16_t own_rank = 0;
-  std::uint16_t rank = 0;
-  std::uint8_t lane = 0;
-  std::uint32_t group_tag = 0;
-  bool gets_data = false;    ///< data goes there, acknowledgements come from there
-  bool brings_data = false;  ///< the other way round
-  LinkRole role = LinkRole::kRing;
-  std::uint8_t box = 0;           ///< of the outbox: what goes there
-  std::uint8_t ack_box = 0;       ///< and acknowledgements, which data's pacing must not hold back
-  std::uint16_t port = 0;         ///< the lane's port that leads there
-  std::uint64_t incarnation = 0;  ///< of its daemon
-  LinkTokens tokens;
-  wire::IpAddress ip;            ///< where packets from there come from
-  wire::FrameTemplate frame;     ///< before packets that go there
-  std::vector<LinkPath> others;  ///< further paths; the one above is the first
-  SourcePorts sources;           ///< on each path
-};
 
 /// Index of a path to a rank. It never goes on the wire: the other end may count them otherwise.
 using PathIndex = std::uint8_t;
@@ -87,6 +60,9 @@ class LinkEnd {
     for (const LinkPath& path : address.others) {
       if (paths_.size() < kPathsMax) paths_.push_back(path);
     }
+    if (!seals()) return;
+    for (LinkPath& path : paths_) path.frame.set_trailer_bytes(tag_bytes());
+    address_.frame = paths_[0].frame;
   }
 
   [[nodiscard]] const LinkAddress& address() const noexcept { return address_; }
@@ -111,6 +87,7 @@ class LinkEnd {
       if (has_rails() && !(path.ip == ip)) continue;
       require(frame.bytes() == path.frame.bytes(), "a link's frames keep their length");
       path.frame = frame;
+      path.frame.set_trailer_bytes(tag_bytes());
       const std::uint8_t source = sources_[static_cast<std::size_t>(&path - paths_.data())];
       if (source != 0) path.frame.set_source_port(source_port(source));
     }
@@ -275,6 +252,33 @@ class LinkEnd {
   [[nodiscard]] wire::CommonHeader header(wire::PacketType type) noexcept {
     return header(type, numbers_.take());
   }
+  // Sealing (doc/security.md). A packet is whole when it is put into a box.
+  [[nodiscard]] bool seals() const noexcept { return address_.seals != nullptr; }
+  [[nodiscard]] bool encrypts() const noexcept { return seals() && address_.seals->encrypts(); }
+  /// What a sealed packet is longer by.
+  [[nodiscard]] std::uint32_t tag_bytes() const noexcept {
+    return seals() ? std::uint32_t{wire::kSealTagBytes} : 0;
+  }
+  /// Whether the next packet may be made: not while the next generation's key is awaited.
+  [[nodiscard]] bool has_key() const noexcept {
+    return !seals() || address_.seals->can_seal(address_.rank, numbers_.next());
+  }
+  /// Seals the packet if the group's are sealed, and puts it into the box.
+  /// @param around   what the frame begins with: of one path or another.
+  /// @param payload  where the packet's payload is read if it is sealed: mostly in `frame` itself.
+  void put(rte_mbuf* frame, const wire::FrameTemplate& around, const std::byte* payload,
+           OutboxSide& box) const noexcept {
+    if (seals()) [[unlikely]]
+      address_.seals->seal(address_.rank, *frame, around.bytes(), payload);
+    box.put(frame);
+  }
+  /// Whether a packet is sealed as the group's are, and then whether its token is the link's.
+  [[nodiscard]] wire::Drop check(const wire::CommonHeader& header) const noexcept {
+    const std::uint8_t sealed = seals() ? address_.seals->flag() : 0;
+    if (header.sealed != sealed) return wire::Drop::kUnsealed;
+    const bool fits = header.token == address_.tokens.from || planted(PlantedBug::kTokenNotChecked);
+    return fits ? wire::Drop::kNone : wire::Drop::kToken;
+  }
   /// Where data of the ring and what is sent along with it goes: by path().
   [[nodiscard]] OutboxSide& side(Outbox& out) const noexcept { return out.boxes[address_.box]; }
   /// Where everything else goes, each packet by the path that it names.
@@ -339,16 +343,15 @@ class LinkEnd {
   template <class Encode>
   bool send_framed(const wire::FrameTemplate& frame, PathIndex path, rte_mempool* pool,
                    OutboxSide& box, Encode&& encode) const noexcept {
-    if (box.full()) return false;
+    if (box.full() || !has_key()) return false;
     rte_mbuf* mbuf = rte_pktmbuf_alloc(pool);
     if (mbuf == nullptr) return false;
     mbuf->port = paths_[path].port;
     auto* start = rte_pktmbuf_mtod(mbuf, std::byte*);
     const std::size_t room = rte_pktmbuf_tailroom(mbuf);
+    const std::size_t around = frame.bytes() + tag_bytes();
     const std::size_t bytes =
-        room > frame.bytes()
-            ? encode(std::span<std::byte>(start + frame.bytes(), room - frame.bytes()))
-            : 0;
+        room > around ? encode(std::span<std::byte>(start + frame.bytes(), room - around)) : 0;
     if (bytes == 0) {
       rte_pktmbuf_free(mbuf);
       return false;
@@ -356,7 +359,7 @@ class LinkEnd {
     frame.write(start, bytes);
     mbuf->data_len = static_cast<std::uint16_t>(frame.bytes() + bytes);
     mbuf->pkt_len = mbuf->data_len;
-    box.put(mbuf);
+    put(mbuf, frame, start + frame.bytes() + wire::kHeaderBytes, box);
     return true;
   }
 

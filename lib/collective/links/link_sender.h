@@ -162,7 +162,7 @@ class LinkSender {
   }
   [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t payload_bytes) const noexcept {
     return static_cast<std::uint32_t>(end_.address().frame.bytes() + wire::kHeaderBytes) +
-           payload_bytes * config_.payload_scale;
+           payload_bytes * config_.payload_scale + end_.tag_bytes();
   }
   void release_grants(std::uint64_t posted_before) noexcept;
   [[nodiscard]] SendOutcome apply(const transport::Outcome& outcome) noexcept;
@@ -172,9 +172,16 @@ class LinkSender {
                                               TimeNs now, OutboxSide& box) noexcept;
   bool transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
   [[gnu::noinline]] rte_mbuf* make_frame(ReadyChunk& chunk) noexcept;
-  /// @param mbuf  the chunk's, or of its header alone.
-  [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, const ReadyChunk& chunk,
+  /// @param mbuf     the chunk's, of its header alone, or another one.
+  /// @param payload  where it lies, or will lie, in that buffer.
+  [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, const std::byte* payload,
+                                                 const ReadyChunk& chunk,
                                                  std::uint64_t packet_number) noexcept;
+  /// As transmit(), of a packet whose payload is encrypted: the chunk keeps its own, since it may
+  /// have to be sent again.
+  [[gnu::noinline]] bool transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes,
+                                            TimeNs now, OutboxSide& box) noexcept;
+  void note_sent(const ReadyChunk& chunk, TimeNs now) noexcept;
   void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 

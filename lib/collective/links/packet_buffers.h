@@ -42,7 +42,9 @@ class PacketBuffers {
  public:
   /// @param frame_bytes  before a packet: Ethernet, IP and UDP.
   PacketBuffers(const ShardConfig& config, std::size_t frame_bytes) noexcept
-      : config_(config), header_bytes_(frame_bytes + wire::kHeaderBytes) {}
+      : config_(config),
+        header_bytes_(frame_bytes + wire::kHeaderBytes),
+        tag_bytes_(config.seals != nullptr ? wire::kSealTagBytes : 0) {}
 
   /// Whether a GPU reads and writes payloads, and the CPU does not.
   [[nodiscard]] bool on_device() const noexcept { return config_.payload_pool != nullptr; }
@@ -62,7 +64,7 @@ class PacketBuffers {
     if (mbuf == nullptr) return nullptr;
     // The payload begins on a cache line if the buffer has room for that.
     const std::size_t aligned = (kLeastOffset + header_bytes_ + 63) / 64 * 64;
-    const bool fits = aligned + config_.payload_bytes <= mbuf->buf_len;
+    const bool fits = aligned + config_.payload_bytes + tag_bytes_ <= mbuf->buf_len;
     payload =
         static_cast<std::byte*>(mbuf->buf_addr) + (fits ? aligned : kLeastOffset + header_bytes_);
     return mbuf;
@@ -88,6 +90,7 @@ class PacketBuffers {
 
   const ShardConfig& config_;
   const std::size_t header_bytes_;  ///< of a frame that carries data, before its payload
+  const std::size_t tag_bytes_;     ///< and behind it, if packets are sealed
 };
 
 }  // namespace gradwire::collective

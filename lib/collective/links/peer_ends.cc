@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "collective/links/peer_ends.h"
 
-#include "base/planted_bug.h"
 #include "collective/links/ring_links.h"
 
 namespace gradwire::collective {
@@ -32,9 +31,7 @@ wire::Drop PeerEnds::source_of(const wire::CommonHeader& header, const wire::IpA
   const LinkEnd& end = of(header.from_rank);
   path = end.path_from(source);
   if (path == kNoPath) return wire::Drop::kForeign;
-  const bool fits =
-      header.token == end.address().tokens.from || planted(PlantedBug::kTokenNotChecked);
-  return fits ? wire::Drop::kNone : wire::Drop::kToken;
+  return end.check(header);
 }
 
 }  // namespace gradwire::collective

@@ -29,6 +29,7 @@ namespace gradwire::collective {
   link.group_tag = wire::group_tag(config.key);
   link.box = link.ack_box = Outbox::kAny;
   link.tokens = peer.tokens;
+  link.seals = config.seals.get();
   link.ip = peer.ip;
   link.frame = peer.frame;
   link.port = peer.port;
@@ -55,6 +56,7 @@ namespace gradwire::collective {
   link.own_rank = config.rank;
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
+  link.seals = config.seals.get();
   link.role = config.folds_only() ? LinkRole::kHost : LinkRole::kRing;
   link.gets_data = index == kDownstream;
   link.brings_data = config.folds_only() || index == upstream_link(config.nranks);

@@ -145,6 +145,10 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
                     "rank {} at {} sends version {} of the chunk protocol, rank {} version {}; {}",
                     link->end.rank(), wire::to_string(link->end.address().ip), version,
                     config_.rank, wire::kProtocolVersion, missing);
+    } else if (unfit.unsealed) {
+      format_detail(
+          reason, "rank {} at {} sends packets that are not sealed as those of rank {} are; {}",
+          link->end.rank(), wire::to_string(link->end.address().ip), config_.rank, missing);
     } else {
       format_detail(reason, "{} in {} ms (lane {}, payload {})", missing,
                     (now - started_at_) / 1'000'000, config_.lane, config_.payload_bytes);

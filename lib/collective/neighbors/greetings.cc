@@ -134,6 +134,13 @@ void Greetings::on_unfit_hello(const wire::IpAddress& source, std::uint16_t says
   }
 }
 
+void Greetings::on_unsealed_hello(const wire::IpAddress& source) noexcept {
+  if (!group_.forming()) return;
+  for (LinkIndex i = 0; i < count(); ++i) {
+    if (end(i).path_from(source) != kNoPath) met_[i].unfit.unsealed = true;
+  }
+}
+
 void Greetings::on_formed() noexcept {
   for (Met& met : met_) {
     for (Hellos& hellos : met.hellos) hellos.answers = 0;

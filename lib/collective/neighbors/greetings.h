@@ -67,6 +67,8 @@ class Greetings {
   void on_other_version(const wire::IpAddress& source, std::uint8_t version) noexcept;
   void on_other_group(const wire::IpAddress& source, const GroupKey& key) noexcept;
   void on_unfit_hello(const wire::IpAddress& source, std::uint16_t says_rank) noexcept;
+  /// A hello of the group that is not sealed as its packets are: it has another mode there.
+  void on_unsealed_hello(const wire::IpAddress& source) noexcept;
 
   // Changes of the state.
   void on_formed() noexcept;

@@ -68,10 +68,8 @@ class Neighbors {
       const PathIndex path = link->end.path_from(source);
       if (path == kNoPath) return {wire::Drop::kForeign};
       // A source address can be forged.
-      if (header.token != address.tokens.from && !planted(PlantedBug::kTokenNotChecked)) {
-        return {wire::Drop::kToken};
-      }
-      return {wire::Drop::kNone, address.index, path};
+      if (const wire::Drop drop = link->end.check(header); drop != wire::Drop::kNone) return {drop};
+      return {wire::Drop::kNone, address.index, path, link->end.seals()};
     }
     return {.link = kNoLink};
   }

@@ -335,7 +335,7 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
                               Outbox& out) noexcept {
   LinkEnd& end = links_.end(rank);
   OutboxSide& box = end.any_side(out);
-  if (box.full()) return Sent::kBlocked;
+  if (box.full() || !end.has_key()) return Sent::kBlocked;
   std::uint32_t number = 0;
   if (!skip_to_piece(op, rank, way, number)) return Sent::kNothing;
   const bool parts = way == TileWay::kParts;
@@ -346,8 +346,8 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
   const PathIndex path = end.back();
   const wire::FrameTemplate& to = end.frame_of(path);
-  const auto wire_bytes =
-      static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
+  const auto wire_bytes = static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) +
+                          bytes * config_.payload_scale + end.tag_bytes();
   if (!pacer_.may_send(now, wire_bytes)) {
     paced_until_ = pacer_.time_for(now, wire_bytes);
     return Sent::kBlocked;
@@ -366,7 +366,7 @@ Tiles::Sent Tiles::send_piece(const TileOp& op, std::uint16_t rank, TileWay way,
   piece.result = !parts;
   wire::encode_tile_piece(packet, end.header(PacketType::kTilePiece), piece,
                           wire::crc32c({payload, bytes}));
-  box.put(mbuf);
+  end.put(mbuf, to, payload, box);
   pacer_.on_sent(now, wire_bytes);
   TileOut& ends = table_.out(op, rank, way);
   if (number >= ends.next) {

@@ -181,7 +181,7 @@ Transfers::Sent Transfers::send(OutPair& pair, TimeNs now, Outbox& out) noexcept
 Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) noexcept {
   LinkEnd& end = links_.end(pair.rank);
   OutboxSide& box = end.any_side(out);
-  if (box.full()) return Sent::kBlocked;
+  if (box.full() || !end.has_key()) return Sent::kBlocked;
   // It goes the way that the pulls come: of pieces that are lost this rank hears nothing else.
   const PathIndex path = end.back();
   const wire::FrameTemplate& to = end.frame_of(path);
@@ -189,8 +189,8 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   wire::OfferHeader piece = offer_of(pair);
   piece.chunk = pair.first + index;
   const std::uint32_t bytes = chunks_.bytes_of(pair.pair, piece.chunk, pair.terms.bytes);
-  const auto wire_bytes =
-      static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) + bytes * config_.payload_scale;
+  const auto wire_bytes = static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) +
+                          bytes * config_.payload_scale + end.tag_bytes();
   if (!pacer_.may_send(now, wire_bytes)) {
     paced_until_ = pacer_.time_for(now, wire_bytes);
     return Sent::kBlocked;
@@ -202,7 +202,7 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   const auto packet = frame_around(*mbuf, payload, bytes, to, end.port_of(path));
   const wire::CommonHeader common = end.header(PacketType::kPiece);
   wire::encode_piece(packet, common, piece, wire::crc32c({payload, bytes}));
-  box.put(mbuf);
+  end.put(mbuf, to, payload, box);
   if (!pair.offered) pair.first_offer = static_cast<std::uint32_t>(common.packet_number);
   pair.offered = true;
   pacer_.on_sent(now, wire_bytes);

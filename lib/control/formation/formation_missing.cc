@@ -29,6 +29,12 @@ std::string unfit_text(const collective::Unfit& unfit, const NeighborPath& path,
         "a group must be of one release",
         path.rank, ip, unfit.version, wire::kProtocolVersion);
   }
+  if (unfit.unsealed) {
+    return fmt::format(
+        "rank {} at {} sends packets that are not sealed as those of this rank are, or somebody in "
+        "its name does: is [security] the same at both?",
+        path.rank, ip);
+  }
   if (!unfit.hello) return {};
   if (unfit.says_rank != path.rank) {
     return fmt::format(

@@ -360,6 +360,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_hosts(s, random);
   if (is(s, {"lanes"})) lag_lanes(s);
   if (s.profile == "tiles") draw_tiles(s);
+  draw_security(s);
   draw_layout(s);
   draw_direct(s);
   draw_transfers(s);

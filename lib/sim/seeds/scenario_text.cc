@@ -39,6 +39,11 @@ std::string describe(const Scenario& s) {
   if (ways) text += fmt::format("{} rails of {} paths, ", s.world.rails, s.world.spines);
   if (ways) text += fmt::format("with IPv6 those of {:#b}\n", s.world.ipv6_rails);
   if (s.world.source_ports > 1) text += fmt::format("{} source ports\n", s.world.source_ports);
+  if (s.group.mode != security::Mode::kOff) {
+    text += fmt::format("packets: {}, generations of 2^{} packets, keys come after {} ns\n",
+                        security::name_of(s.group.mode), s.group.generation_bits,
+                        s.group.key_delay_ns, s.world.forging);
+  }
   if (!s.group.owners.empty()) {
     text += fmt::format("owners of ops in two steps: {}\n", fmt::join(s.group.owners, " "));
   }

@@ -166,6 +166,10 @@ void SeedRun::check_drops(Job& job) {
   // A frame whose length was corrupted looks like a chunk of another length.
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kBadChunk);
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kMalformed);
+  if (scenario_.world.link.corruption == 0 && scenario_.world.forging == 0) {
+    none(wire::Drop::kTag);
+    none(wire::Drop::kUnsealed);
+  }
   // An exchange in place sends chunks for which the other rank may have no place yet.
   const auto layout = ProcessLayout::make(ranks_of(scenario_.group), scenario_.nranks);
   const collective::ShapeGroup group{.nranks = scenario_.nranks,
@@ -272,6 +276,12 @@ void SeedRun::check_pools() {
   if (world_.frames_changed() != 0) {
     job.fail(
         fmt::format("{} frames were changed while a driver held them", world_.frames_changed()));
+  }
+  if (const std::uint64_t clear = world_.keys().unsealed(); clear != 0) {
+    job.fail(fmt::format("{} packets went in clear", clear));
+  }
+  if (const std::uint64_t again = world_.keys().nonces_reused(); again != 0) {
+    job.fail(fmt::format("{} packets were sealed under the number of another one", again));
   }
   // A lane that stands still keeps frames beyond those of the host's ring.
   if (!dry && !lanes_lag() && world_.pool_failures() != 0) {

@@ -192,6 +192,19 @@ void draw_sizes(Scenario& s, Random& random) {
   fit_pools(s);
 }
 
+void draw_security(Scenario& s) {
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 16);
+  constexpr std::uint16_t kRanksMax = 16;  // keys of all pairs are made
+  if (!random.chance(0.25) || s.nranks > kRanksMax) return;
+  s.group.mode = random.pick({security::Mode::kAuthenticate, security::Mode::kEncrypt});
+  // A generation lasts for longer than its key takes to come, and than what is under way.
+  const auto least =
+      static_cast<unsigned>(std::bit_width(64 * std::uint64_t{s.group.shard.window_packets}));
+  s.group.generation_bits = std::max(least, random.pick({9u, 10u, 12u}));
+  s.group.key_delay_ns = random.pick<TimeNs>({0, 20 * kUs, 200 * kUs});
+  s.world.forging = random.pick({0.0, 0.0, 0.02, 0.2});
+}
+
 void draw_layout(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 8);
   if (!random.chance(0.2)) return;

@@ -20,6 +20,8 @@ void draw_sizes(Scenario& scenario, Random& random);
 /// In some seeds ranks differ in members, and processes are numbered in any order. Drawn apart, so
 /// that all else of a seed stays as it is without; draw_sizes() comes first.
 void draw_layout(Scenario& scenario);
+/// Whether packets are sealed, in which mode, and how long a key lasts. Drawn apart.
+void draw_security(Scenario& scenario);
 /// Which hosts sum ops in two steps, if not all do; whether there are such ops is known. Drawn
 /// apart, so that a seed in which all do stays as it was before there were others.
 void draw_owners(Scenario& scenario);

@@ -26,6 +26,10 @@ struct GroupOptions {
   /// Ops without a wire format go by tiles if that is faster by this and `rates`, which are then
   /// known; nothing: all may that are not small.
   std::optional<collective::TileCosts::Endpoint> endpoint;
+  /// Whether packets are sealed, by the real schedule and cipher.
+  security::Mode mode = security::Mode::kOff;
+  unsigned generation_bits = security::kGenerationBits;
+  TimeNs key_delay_ns = 0;        ///< from when a lane wants the next key until it has it
   collective::ShardConfig shard;  ///< payload, window, timeouts, ...: what is not of one rank
   TimeNs fan_out_ns = 50'000;     ///< until a rank's other lanes hear of an abort
 };

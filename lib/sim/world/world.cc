@@ -38,6 +38,7 @@ World::World(const WorldOptions& options, Trace& trace, Observer& observer)
       random_(options.seed),
       network_(std::size_t{options.hosts} * options.rails * options.spines, options.link,
                options.port, random_, events_, trace_),
+      keys_(options.seed),
       hosts_(options.hosts) {
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     hosts_[i].profile = options.host;
@@ -109,9 +110,11 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
   refill(host);
   const std::uint16_t n = ring_ranks(options);
   const bool folds_only = rank_index >= n;
-  const HostId hangs_on = options.hosts[rank_index % n];
-  const HostId up = folds_only ? hangs_on : options.hosts[(rank_index + n - 1) % n];
-  const HostId down = folds_only ? hangs_on : options.hosts[(rank_index + 1) % n];
+  const auto hangs_on = static_cast<std::uint16_t>(rank_index % n);
+  const auto up_rank = folds_only ? hangs_on : static_cast<std::uint16_t>((rank_index + n - 1) % n);
+  const auto down_rank = folds_only ? hangs_on : static_cast<std::uint16_t>((rank_index + 1) % n);
+  const HostId up = options.hosts[up_rank];
+  const HostId down = options.hosts[down_rank];
   for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
     collective::ShardConfig config = config_of(options, host.profile);
     config.key = options.key;
@@ -131,17 +134,12 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.incarnation = host.incarnation;
     config.upstream_incarnation = hosts_[up].incarnation;
     config.downstream_incarnation = hosts_[down].incarnation;
-    // Any function of group, lane and the two that both ends know.
-    const auto token = [&](HostId from, HostId to) {
-      std::uint64_t value = lane;
-      for (const std::uint64_t part : {hosts_[from].incarnation, hosts_[to].incarnation,
-                                       options.key.group_id, std::uint64_t{options.key.epoch}}) {
-        value = (value + part) * 0x9e3779b97f4a7c15;
-      }
-      return value;
+    const auto token = [&](std::uint16_t from, std::uint16_t to) {
+      return keys_.token(options, ends_of(group, lane, from, to));
     };
-    config.upstream_tokens = {token(rank.host, up), token(up, rank.host)};
-    config.downstream_tokens = {token(rank.host, down), token(down, rank.host)};
+    config.upstream_tokens = {token(rank_index, up_rank), token(up_rank, rank_index)};
+    config.downstream_tokens = {token(rank_index, down_rank), token(down_rank, rank_index)};
+    config.seals = make_seals(group, rank_index, lane);
     const auto rail = static_cast<std::uint8_t>(lane % options_.rails);
     config.to_downstream = frame_between(rank.host, down, lane, rail, family_of(rail));
     config.to_upstream = frame_between(rank.host, up, lane, rail, family_of(rail));
@@ -153,9 +151,10 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     const collective::SourcePorts sources{options_.source_ports, options_.source_ports > 1};
     config.downstream_sources = config.upstream_sources = sources;
     if (needs_all_ranks(config)) {
-      for (const HostId other : options.hosts) {
+      for (std::uint16_t other_rank = 0; other_rank < options.hosts.size(); ++other_rank) {
+        const HostId other = options.hosts[other_rank];
         config.peers.push_back({hosts_[other].incarnation,
-                                {token(rank.host, other), token(other, rank.host)},
+                                {token(rank_index, other_rank), token(other_rank, rank_index)},
                                 ip_of(other, rail, family_of(rail)),
                                 frame_between(rank.host, other, lane, rail, family_of(rail)),
                                 rail,

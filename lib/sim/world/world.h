@@ -30,6 +30,7 @@
 #include "sim/world/network.h"
 #include "sim/world/pool.h"
 #include "sim/world/slow_backend.h"
+#include "sim/world/world_keys.h"
 
 namespace gradwire::sim {
 
@@ -80,6 +81,9 @@ struct WorldOptions {
   bool one_pool = false;              ///< for all hosts together: many hosts, few memory zones
   /// Bytes of payload on the wire for each byte held: time and queues see long packets.
   std::uint32_t payload_scale = 1;
+  /// How likely somebody on the path who has no key adds a packet to one that is sealed: that one
+  /// changed, with its token and a right CRC, or an older one unchanged.
+  double forging = 0;
 };
 
 using GroupId = std::size_t;
@@ -218,6 +222,7 @@ class World {
   /// Pieces of ops by tiles that were made after the op had ended at their rank: from memory that
   /// is its client's again.
   [[nodiscard]] std::uint64_t late_pieces() const { return late_pieces_; }
+  [[nodiscard]] const WorldKeys& keys() const { return keys_; }
   [[nodiscard]] std::uint64_t double_frees() const;
   /// Times that a pool had nothing left though nothing was taken away: rule 3 is broken.
   [[nodiscard]] std::uint64_t pool_failures() const;
@@ -293,6 +298,18 @@ class World {
   void free_driver_memory(Host& host);
   void put_pools();
 
+  /// Of packets between two ranks of the group.
+  [[nodiscard]] WorldKeys::Ends ends_of(GroupId group, std::uint8_t lane, std::uint16_t from,
+                                        std::uint16_t to) const;
+  /// nullptr: the group's packets are not sealed.
+  [[nodiscard]] std::shared_ptr<collective::Seals> make_seals(GroupId group, std::uint16_t rank,
+                                                              std::uint8_t lane);
+  /// Supplies the keys that a shard wishes for, later.
+  void take_wishes(const Place& place);
+  /// @param frame    what goes from one port to another, sealed or not
+  /// @param headers  before its packet
+  void forge(HostId from, HostId to, std::span<const std::byte> frame, std::size_t headers);
+
   // world_frames.cc
   void arrive(std::uint32_t flight_index);
   void refill(Host& host);
@@ -335,6 +352,9 @@ class World {
   void hand_over(collective::Shard& shard, const collective::PacketSource& from,
                  const wire::Packet& packet, std::uint8_t rail, const wire::FrameView& frame,
                  const Received& received, TimeNs local_now);
+  void hand_over_sealed(collective::Shard& shard, collective::PacketSource from,
+                        wire::Packet& packet, std::uint8_t rail, wire::FrameView& frame,
+                        const Received& received, TimeNs local_now);
   bool poll_place(Host& host, const Place& place, TimeNs local_now, bool idle);
   void handle_event(const Place& place, const collective::Event& event);
   bool retry_posts(GroupId group, std::uint16_t rank);
@@ -352,6 +372,8 @@ class World {
   Random random_;
   EventQueue events_;
   Network network_;
+  WorldKeys keys_;
+  std::array<std::vector<std::byte>, 16> seen_;  ///< frames that whoever forges has kept
   TimeNs now_ = 1'000'000'000;
   std::vector<Host> hosts_;
   std::deque<Group> groups_;

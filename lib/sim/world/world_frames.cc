@@ -94,7 +94,10 @@ void World::refill(Host& host) {
 
 void World::look_at_piece(std::span<const std::byte> bytes) {
   wire::Packet packet;
-  if (wire::decode(bytes, packet) != wire::Drop::kNone) return;
+  if (wire::decode_header(bytes, packet) != wire::Drop::kNone) return;
+  // Of a sealed one the header is in clear, which is all that is looked at.
+  if (packet.common.sealed != 0) return;
+  if (wire::decode_body(bytes, packet) != wire::Drop::kNone) return;
   for (const Group& group : groups_) {
     const std::uint16_t rank = packet.common.from_rank;
     if (wire::group_tag(group.options.key) != packet.common.group_tag) continue;
@@ -133,10 +136,12 @@ void World::transmit(Host& host, rte_mbuf* mbuf, std::uint16_t rail) {
     wire_bytes += payload * (options_.payload_scale - 1);
   }
   if (type == wire::PacketType::kTilePiece) look_at_piece(frame.subspan(headers));
+  keys_.look_at(frame.subspan(headers));
   if (trace_.prints()) {
     trace_.line(now_, "host {:<3} -> {} to host {}", host_id(host), describe_frame(frame), to);
   }
   if (!loses_ || !loses_(from, to, type)) put_on_wire(host, from, to, frame, wire_bytes);
+  if (options_.forging > 0 && random_.chance(options_.forging)) forge(from, to, frame, headers);
   if (recorded_.size() < records_wanted_ && random_.below(4) == 0) {
     recorded_.push_back({from, to, {frame.begin(), frame.end()}});
   }

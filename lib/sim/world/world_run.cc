@@ -137,7 +137,7 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
   const std::span<const std::byte> bytes(rte_pktmbuf_mtod(received.mbuf, const std::byte*),
                                          received.mbuf->data_len);
   wire::FrameView frame;
-  wire::Packet packet;
+  wire::Packet packet;  // of a sealed one the header alone, until it is opened
   // Of a corrupt frame it may be no rail at all.
   const std::uint8_t rail = rail_of(bytes.data());
   if (rail >= options_.rails || wire::parse_frame(bytes, frame) != wire::Drop::kNone ||
@@ -166,7 +166,11 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
       trace_.line(now_, "host {:<3} <- {}{}", host_id(host), describe_packet(packet),
                   received.marked ? " CE" : "");
     }
-    hand_over(*found->shard, from, packet, rail, frame, received, local_now);
+    if (from.drop == wire::Drop::kNone && from.sealed) {
+      hand_over_sealed(*found->shard, from, packet, rail, frame, received, local_now);
+    } else {
+      hand_over(*found->shard, from, packet, rail, frame, received, local_now);
+    }
     return;
   }
   ++unknown_packets_;
@@ -229,6 +233,7 @@ bool World::poll_place(Host& host, const Place& place_given, TimeNs local_now, b
     transmit(host, out.any().frames[i], out.any().frames[i]->port);
   }
   worked |= out.down().count + out.up().count + out.any().count > 0;
+  take_wishes(place);
   for (collective::Event event; place.shard->pop_event(event);) {
     handle_event(place, event);
     worked = true;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An off-path host that knows all of a group but its tokens. Two worlds of the same seed: into one
-// it sends packets of every type, in each state of the group, to every rank. They must go the same
-// way to the last counter, but for the drops.
+// An off-path host that knows all of a group but its tokens; and one on the path, which has them
+// too, but not the keys of a group that seals its packets. Two worlds of the same seed: into one it
+// sends packets of every type, in each state of the group, to every rank. They must go the same way
+// to the last counter, but for the drops.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -38,9 +39,11 @@ std::string describe(const collective::Shard& shard, TimeNs now) {
   out += fmt::format(" deadline {} reason {} {} {} counters", shard.deadline(now),
                      static_cast<int>(shard.reason().code), shard.reason().culprit_rank,
                      shard.reason().detail);
-  // Every counter but the one drop reason that forged packets may change.
+  // Every counter but the drop reasons that forged packets may change.
   collective::ShardCounters counters = s.counters;
-  counters.drops[static_cast<std::size_t>(wire::Drop::kToken)] = 0;
+  for (const wire::Drop drop : {wire::Drop::kToken, wire::Drop::kUnsealed, wire::Drop::kTag}) {
+    counters.drops[static_cast<std::size_t>(drop)] = 0;
+  }
   std::array<std::uint64_t, sizeof counters / sizeof(std::uint64_t)> words;
   std::memcpy(words.data(), &counters, sizeof counters);
   return out + fmt::format(" {}", fmt::join(words, " "));
@@ -49,7 +52,8 @@ std::string describe(const collective::Shard& shard, TimeNs now) {
 /// One world, and what it went through.
 class World {
  public:
-  World(std::uint64_t seed, bool forging) : ring_(options(seed)), forging_(forging) {}
+  World(std::uint64_t seed, bool forging, security::Mode mode = security::Mode::kOff)
+      : ring_(options(seed, mode)), mode_(mode), forging_(forging) {}
 
   RingHarness& ring() { return ring_; }
   std::vector<std::unique_ptr<AllReduceCase>> cases;  // outlive the shards that refer to them
@@ -66,8 +70,9 @@ class World {
   }
 
  private:
-  static RingOptions options(std::uint64_t seed) {
+  static RingOptions options(std::uint64_t seed, security::Mode mode) {
     RingOptions out;
+    out.mode = mode;
     out.nranks = kRanks;
     out.seed = seed;
     out.loss = out.duplication = 0.02;
@@ -83,6 +88,10 @@ class World {
       for (const wire::PacketType type : kAllTypes) {
         for (const bool down : {true, false}) {
           if (!goes(type, down)) continue;
+          if (mode_ != security::Mode::kOff) {
+            forge_sealed(shard, type, down);
+            continue;
+          }
           // No token, one that is a bit off, one that has nothing of it.
           const std::uint64_t right =
               (down ? config.upstream_tokens : config.downstream_tokens).from;
@@ -95,6 +104,16 @@ class World {
       }
     }
   }
+  /// With the right token: in clear, as the other mode seals, and with a tag of its own.
+  void forge_sealed(collective::Shard& shard, wire::PacketType type, bool down) {
+    for (const std::uint8_t flags :
+         {std::uint8_t{0}, wire::kAuthenticatedFlag, wire::kEncryptedFlag, wire::kSealFlags}) {
+      Forger forger(shard, down, 0);
+      forger.seals(flags);
+      forger.send(type, ring_.now());
+      ++forged;
+    }
+  }
   void look() {
     for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
       story.push_back(fmt::format("{} rank {} formed {} aborted {} closed {}: {}", ring_.now(),
@@ -104,6 +123,7 @@ class World {
   }
 
   RingHarness ring_;
+  security::Mode mode_;
   bool forging_;
 };
 
@@ -177,6 +197,29 @@ TEST_CASE("packets without the token change nothing in any state of a group") {
         REQUIRE(attacked.story[i] == quiet.story[i]);
       }
       CHECK(quiet.ring().leaked_mbufs() == 0);
+      CHECK(attacked.ring().leaked_mbufs() == 0);
+    }
+  }
+}
+
+TEST_CASE("packets without the key change nothing in any state of a group that seals its own") {
+  for (const security::Mode mode : {security::Mode::kAuthenticate, security::Mode::kEncrypt}) {
+    for (const End end : {End::kLeave, End::kAbort, End::kOneLeaves, End::kSilence}) {
+      INFO(security::name_of(mode) << ", end " << static_cast<int>(end));
+      World quiet(1, false, mode);
+      World attacked(1, true, mode);
+      live(quiet, end);
+      live(attacked, end);
+      CHECK(quiet.ring().drops(wire::Drop::kUnsealed) == 0);
+      CHECK(quiet.ring().drops(wire::Drop::kTag) == 0);
+      CHECK(attacked.forged > 10'000);
+      // One of four is sealed as the group's are.
+      CHECK(attacked.ring().drops(wire::Drop::kTag) * 4 == attacked.forged);
+      CHECK(attacked.ring().drops(wire::Drop::kUnsealed) * 4 == attacked.forged * 3);
+      REQUIRE(quiet.story.size() == attacked.story.size());
+      for (std::size_t i = 0; i < quiet.story.size(); ++i) {
+        REQUIRE(attacked.story[i] == quiet.story[i]);
+      }
       CHECK(attacked.ring().leaked_mbufs() == 0);
     }
   }
