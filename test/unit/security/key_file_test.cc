@@ -140,6 +140,36 @@ TEST_CASE("a key file that others may use is refused") {
   check_refused(folder.at("key"), ErrorCode::kPermission, "belongs to user 12345");
 }
 
+TEST_CASE("systemd's credentials may be readable for their group, if they are root's") {
+  const Folder folder;
+  std::filesystem::create_directory(folder.at("credentials"));
+  std::filesystem::create_directory(folder.at("credentials-not"));
+  const std::string in = folder.write("credentials/key", kGood, 0440);
+  const std::string out = folder.write("credentials-not/key", kGood, 0440);
+  check_refused(in, ErrorCode::kPermission, "has mode 0440");
+  REQUIRE(setenv("CREDENTIALS_DIRECTORY", folder.at("credentials").c_str(), 1) == 0);
+  check_refused(out, ErrorCode::kPermission, "has mode 0440");
+  // By what was opened, not by its name.
+  check_refused(folder.at("credentials/../credentials-not/key"), ErrorCode::kPermission,
+                "has mode 0440");
+  std::filesystem::create_symlink(out, folder.at("credentials/link"));
+  check_refused(folder.at("credentials/link"), ErrorCode::kPermission, "has mode 0440");
+  check_refused(folder.write("credentials/open", kGood, 0444), ErrorCode::kPermission,
+                "has mode 0444");
+  check_refused(folder.write("credentials/group", kGood, 0640), ErrorCode::kPermission,
+                "has mode 0640");
+  if (geteuid() == 0) {
+    CHECK(read_key_file(in));
+    std::filesystem::create_symlink(folder.at("credentials"), folder.at("by-link"));
+    CHECK(read_key_file(folder.at("by-link/key")));
+    REQUIRE(chown(in.c_str(), 12345, 0) == 0);
+    check_refused(in, ErrorCode::kPermission, "belongs to user 12345");
+  } else {
+    check_refused(in, ErrorCode::kPermission, "has mode 0440");
+  }
+  REQUIRE(unsetenv("CREDENTIALS_DIRECTORY") == 0);
+}
+
 TEST_CASE("a link to a key file is followed, as secrets of Kubernetes are links") {
   const Folder folder;
   std::filesystem::create_symlink(folder.write("key", kGood), folder.at("link"));
