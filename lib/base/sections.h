@@ -141,6 +141,14 @@ struct GpuSection {
   friend bool operator==(const GpuSection&, const GpuSection&) = default;
 };
 
+struct SecuritySection {
+  std::string mode = "off";
+  std::string minimum = "off";
+  std::string key_file;         ///< empty: the daemon has no key
+  std::string second_key_file;  ///< valid too, while keys are rotated; empty: there is none
+  friend bool operator==(const SecuritySection&, const SecuritySection&) = default;
+};
+
 /// What ports do wrong on purpose, for tests of the network's faults.
 struct FaultsSection : FaultSettings {
   std::string port;  ///< device of a [[port]]; empty: every port

@@ -323,6 +323,7 @@ std::vector<Conflict> find_conflicts(const DaemonConfig& config) {
   check_routes(config, found);
   check_payload(config, found);
   check_gpudirect(config, found);
+  check_security(config, found);
   check_fault_port(config, found);
   // Without ECN there are no marks, and dctcp would see nothing but losses.
   if (config.transport.congestion == "dctcp" && !config.transport.ecn) {

@@ -19,4 +19,7 @@ struct Conflict {
 /// Every value is in its bounds, and `timeouts.silence_ms` is not kAuto.
 [[nodiscard]] std::vector<Conflict> find_conflicts(const DaemonConfig& config);
 
+/// Those of [security].
+void check_security(const DaemonConfig& config, std::vector<Conflict>& found);
+
 }  // namespace gradwire::config

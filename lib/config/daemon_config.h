@@ -19,6 +19,7 @@ using gradwire::LimitsSection;
 using gradwire::NeighborSection;
 using gradwire::PortSection;
 using gradwire::RouteSection;
+using gradwire::SecuritySection;
 using gradwire::TimeoutsSection;
 using gradwire::TransportSection;
 
@@ -32,6 +33,7 @@ struct DaemonConfig {
   TimeoutsSection timeouts;
   LimitsSection limits;
   GpuSection gpu;
+  SecuritySection security;
   FaultsSection faults;
   friend bool operator==(const DaemonConfig&, const DaemonConfig&) = default;
 };

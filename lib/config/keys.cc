@@ -54,6 +54,8 @@ constexpr Key probability(const char* name, const char* help,
 
 // The longest name of a UNIX socket is 107 bytes (unix(7), sun_path).
 constexpr double kMaxSocketPath = 107;
+// The longest path of Linux (PATH_MAX), without the byte that ends it.
+constexpr double kMaxPath = 4095;
 // TOML's integers have a sign.
 constexpr double kMaxSeed = 4'294'967'295;
 
@@ -308,6 +310,22 @@ const std::array kKeys = {
     choice("gpu", "client_memory", "host|gpu",
            "where clients' gradient memory is made: in hugepages, or on the GPU of gpu.device",
            GRADWIRE_FIELD(gpu.client_memory)),
+
+    choice(
+        "security", "mode", "off|authenticate|encrypt",
+        "what groups of jobs that say nothing want: off, that packets cannot be changed, or that "
+        "they cannot be read either. The highest that any rank wants counts for its group",
+        GRADWIRE_FIELD(security.mode)),
+    choice("security", "minimum", "off|authenticate|encrypt",
+           "a job that wants less is refused here", GRADWIRE_FIELD(security.minimum)),
+    text(
+        "security", "key_file", 0, kMaxPath,
+        "the cluster's key: a file that gradwire key make has made, of mode 0600; \"\": the daemon "
+        "has no key, and forms no group that wants more than off",
+        GRADWIRE_FIELD(security.key_file)),
+    text("security", "second_key_file", 0, kMaxPath,
+         "another key that is valid too while keys are rotated; \"\": there is none",
+         GRADWIRE_FIELD(security.second_key_file)),
 
     text("faults", "port", 0, 63,
          "for tests only: device of the port that gets faults on purpose; \"\": every port",

@@ -226,6 +226,35 @@ TEST_CASE("without CRCs of payloads nothing is asked that needs them") {
              Contains("transport.integrity") && Contains("payload") && Contains("link"));
 }
 
+TEST_CASE("what asks for keys names a key, and its mode is not below its minimum") {
+  const auto security = [](const std::string& keys) {
+    return std::string(kTwoPorts) + "[security]\n" + keys;
+  };
+  const std::string key = "key_file = \"/etc/gradwire/cluster.key\"\n";
+  CHECK(load(security(key), "f").has_value());
+  CHECK(load(security(key + "mode = \"encrypt\"\n"), "f").has_value());
+  CHECK(load(security(key + "mode = \"encrypt\"\nminimum = \"authenticate\"\n"), "f").has_value());
+  CHECK_THAT(conflict_in(security("mode = \"authenticate\"\n")),
+             Contains("gw.toml:9: security.mode") && Contains("security.key_file"));
+  CHECK_THAT(conflict_in(security("mode = \"encrypt\"\nminimum = \"encrypt\"\n")),
+             Contains("security.mode") && Contains("gw.toml:10: security.minimum"));
+  CHECK_THAT(conflict_in(security(key + "minimum = \"authenticate\"\n")),
+             Contains("security.mode") && Contains("below security.minimum = authenticate"));
+  CHECK_THAT(conflict_in(security(key + "mode = \"authenticate\"\nminimum = \"encrypt\"\n")),
+             Contains("below security.minimum = encrypt"));
+  CHECK_THAT(conflict_in(security("mode = \"tls\"\n")), Contains("off, authenticate"));
+  const std::string second = "second_key_file = \"/etc/gradwire/next.key\"\n";
+  CHECK(load(security(key + second), "f").has_value());
+  CHECK_THAT(conflict_in(security(second)),
+             Contains("gw.toml:9: security.second_key_file") && Contains("no first one"));
+  CHECK_THAT(conflict_in(security(key + "second_key_file = \"/etc/gradwire/cluster.key\"\n")),
+             Contains("security.second_key_file") && Contains("the same file"));
+  const std::string gpu = "[gpu]\ndevice = \"gpu_emu0\"\nstaging = \"gpudirect\"\n";
+  CHECK(load(security(key) + gpu, "f").has_value());
+  CHECK_THAT(conflict_in(security(key + "mode = \"encrypt\"\n") + gpu),
+             Contains("security.mode") && Contains("gpu.staging = gpudirect"));
+}
+
 TEST_CASE("faults are injected on a port that there is") {
   const std::string section = std::string(kTwoPorts) + "[faults]\ndrop = 0.01\n";
   CHECK(load(section, "f").has_value());

@@ -124,7 +124,9 @@ TEST_CASE("every key reaches the library that it is for") {
                                               "transport.packet_ns",
                                               "transport.byte_ps",
                                               "transport.hop_ns",
-                                              "lanes.nice"};
+                                              "lanes.nice",
+                                              "security.mode",
+                                              "security.minimum"};
   const config::DaemonConfig config = untouched("[daemon]\ncontrol_socket = \"/tmp/gw.sock\"\n");
   const auto before = all_settings(config);
   std::size_t changed = 0;
