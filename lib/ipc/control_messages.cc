@@ -107,6 +107,8 @@ const char* name_of(MessageType type) noexcept {
       return "close";
     case MessageType::kInject:
       return "inject";
+    case MessageType::kLoadKeys:
+      return "load-keys";
     case MessageType::kGroupAborted:
       return "group-aborted";
     case MessageType::kCutOff:

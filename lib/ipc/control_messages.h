@@ -7,6 +7,7 @@
 /// are passed as SCM_RIGHTS. Neither end trusts a length or a count.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,7 +42,7 @@ enum class MessageType : std::uint16_t {
                   ///< the memory is on a CUDA device, CudaAllocateReply and none
   kFree = 3,      ///< FreeRequest. The reply comes when no op refers to the memory. Memory of a
                   ///< CUDA device the client has closed before
-  kDescribe = 4,  ///< no body. Reply: RankInfo of this daemon
+  kDescribe = 4,  ///< no body, or DescribeRequest. Reply: RankInfo of this daemon
   kJoin = 5,      ///< ipc/join_message.h. The reply comes when the group is formed
   kLeave = 6,     ///< GroupRequest. The reply comes when the group is closed here
   kAbort = 7,     ///< AbortRequest
@@ -54,6 +55,8 @@ enum class MessageType : std::uint16_t {
   kClose = 12,      ///< no body, no reply: the hang-up that follows is meant
   kInject = 16,     ///< InjectRequest; needs no kOpen, but root or the daemon's own user. Reply:
                     ///< JSON text, the faults of every port
+  kLoadKeys = 17,   ///< no body; needs no kOpen, but root or the daemon's own user. The key files
+                    ///< are read again. Reply: JSON text, the keys that the daemon has now
   kGroupAborted = 100,  ///< event, request_id 0: GroupAbortedEvent
   kCutOff = 101,        ///< event, request_id 0: ErrorBody, why the daemon hangs up after this
 };
@@ -86,6 +89,25 @@ struct OpenReply {
   std::int32_t numa_node = -1;
   std::uint64_t queue_region_bytes = 0;
 };
+
+/// What a job wants of its groups' packets (doc/security.md): GW_SECURITY_OFF and so on.
+enum class WantedMode : std::uint32_t {
+  kDaemons = 0,  ///< security.mode of the daemon
+  kOff = 1,
+  kAuthenticate = 2,
+  kEncrypt = 3,
+};
+inline constexpr std::size_t kJobKeyBytes = 32;
+using JobKeyId = std::array<std::uint8_t, 8>;
+
+/// An entry for a job that wants something, or brings a key. With a key it needs kOpen: the daemon
+/// keeps the key until that client and its groups are gone.
+struct DescribeRequest {
+  WantedMode mode = WantedMode::kDaemons;
+  std::uint32_t has_job_key = 0;  ///< 1: `job_key` is one
+  std::uint8_t job_key[kJobKeyBytes] = {};
+};
+static_assert(sizeof(DescribeRequest) == 40);
 
 struct AllocateRequest {
   std::uint64_t bytes = 0;
@@ -187,9 +209,11 @@ struct RankInfo {
   std::uint32_t hop_ns = 0;
   /// Of the port of each address, in units of 100 Mbit/s, when the daemon started; 0: not known.
   std::uint16_t rates[kMaxAddresses] = {};
-  /// 0: room for keys.
-  std::uint8_t room[232] = {};
+  /// What it says of keys: doc/security.md, In the entry; security/entry_keys.h reads and writes
+  /// it. Zeros: the daemon has none.
+  std::uint8_t keys[232] = {};
 };
+static_assert(offsetof(RankInfo, keys) == 280);
 static_assert(sizeof(RankInfo) == 512 && std::is_trivially_copyable_v<RankInfo>);
 
 struct JoinReply {

@@ -54,8 +54,13 @@ Result<JoinBody> parse_join(std::span<const std::byte> body) {
     return bad(
         fmt::format("a group of {} processes, must be at most {}", processes, kMaxProcesses));
   }
+  if (join.request.has_wants > 1) {
+    return bad(
+        fmt::format("join request with {} of has_wants, must be 0 or 1", join.request.has_wants));
+  }
+  const std::size_t wants = join.request.has_wants * sizeof(JoinWants);
   const std::size_t expected =
-      sizeof(JoinRequest) + nranks * sizeof(RankInfo) + processes * sizeof(std::uint16_t);
+      sizeof(JoinRequest) + nranks * sizeof(RankInfo) + processes * sizeof(std::uint16_t) + wants;
   if (body.size() != expected) {
     return bad(fmt::format("join request for {} ranks and {} processes has {} bytes, must have {}",
                            nranks, processes, body.size(), expected));
@@ -65,6 +70,13 @@ Result<JoinBody> parse_join(std::span<const std::byte> body) {
   join.ranks.resize(processes);
   take(body, join.table);
   take(body, join.ranks);
+  if (wants == 0) return join;
+  std::memcpy(&join.wants, body.data(), sizeof join.wants);
+  if (join.wants.mode > WantedMode::kEncrypt) {
+    return bad(fmt::format("join request that wants security {}, must be 0 to {}",
+                           static_cast<std::uint32_t>(join.wants.mode),
+                           static_cast<std::uint32_t>(WantedMode::kEncrypt)));
+  }
   return join;
 }
 
@@ -82,14 +94,17 @@ Result<JoinBody> parse_join(const Message& message) {
 }
 
 std::vector<std::byte> encode_join(JoinRequest request, std::span<const RankInfo> table,
-                                   std::span<const std::uint16_t> ranks) {
+                                   std::span<const std::uint16_t> ranks, const JoinWants& wants) {
   request.nranks = static_cast<std::uint16_t>(table.size());
   request.processes = static_cast<std::uint32_t>(ranks.size());
+  // Daemons of older releases know none.
+  request.has_wants = wants == JoinWants{} ? 0 : 1;
   std::vector<std::byte> body;
-  body.reserve(sizeof request + table.size_bytes() + ranks.size_bytes());
+  body.reserve(sizeof request + table.size_bytes() + ranks.size_bytes() + sizeof wants);
   append(body, std::span<const JoinRequest>(&request, 1));
   append(body, table);
   append(body, ranks);
+  if (request.has_wants != 0) append(body, std::span<const JoinWants>(&wants, 1));
   return body;
 }
 

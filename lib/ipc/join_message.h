@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// The body of a kJoin request: a JoinRequest, a RankInfo for each rank, and for each process the
-/// rank that it belongs to, if the request has processes. Up to what a message holds it travels in
-/// the message; beyond that in a sealed memfd that comes with an empty message. Neither end trusts
-/// a length or a count. A memfd is copied out first, so that what was checked cannot change. Any
+/// rank that it belongs to, if the request has processes; then what the job wants of its packets,
+/// if the request says that it wants something. Up to what a message holds it travels in the
+/// message; beyond that in a sealed memfd that comes with an empty message. Neither end trusts a
+/// length or a count. A memfd is copied out first, so that what was checked cannot change. Any
 /// thread; it allocates.
 #pragma once
 
@@ -34,7 +35,7 @@ struct JoinRequest {
   std::uint32_t processes = 0;
   /// So many of the last ranks have no members. One client joins at each, as member 0.
   std::uint16_t folding_ranks = 0;
-  std::uint16_t reserved = 0;
+  std::uint16_t has_wants = 0;  ///< 1: a JoinWants is the body's end
 
   /// Ranks with members.
   [[nodiscard]] std::uint16_t ring_ranks() const noexcept {
@@ -44,25 +45,37 @@ struct JoinRequest {
 };
 static_assert(sizeof(JoinRequest) == 32);
 
+/// What the rank's entry in the table has to say. Without it: the daemon's mode, and no job's key.
+struct JoinWants {
+  WantedMode mode = WantedMode::kDaemons;
+  std::uint32_t reserved = 0;
+  JobKeyId job{};  ///< of the job's key; zeros: it has none
+  friend bool operator==(const JoinWants&, const JoinWants&) = default;
+};
+static_assert(sizeof(JoinWants) == 16);
+
 /// The largest body.
-inline constexpr std::size_t kMaxJoinBytes =
-    sizeof(JoinRequest) + kMaxRanks * sizeof(RankInfo) + kMaxProcesses * sizeof(std::uint16_t);
+inline constexpr std::size_t kMaxJoinBytes = sizeof(JoinRequest) + kMaxRanks * sizeof(RankInfo) +
+                                             kMaxProcesses * sizeof(std::uint16_t) +
+                                             sizeof(JoinWants);
 
 struct JoinBody {
   JoinRequest request;
   std::vector<RankInfo> table;       ///< [request.nranks]
   std::vector<std::uint16_t> ranks;  ///< [request.processes]: the rank of each
+  JoinWants wants;
 };
-/// Checks nranks and processes against their bounds and the body's size; the entries are not looked
-/// at.
+/// Checks nranks, processes and wants against their bounds and the body's size; the entries are not
+/// looked at.
 [[nodiscard]] Result<JoinBody> parse_join(std::span<const std::byte> body);
 /// Reads the body of a message, from the message or from its memfd.
 [[nodiscard]] Result<JoinBody> parse_join(const Message& message);
 
-/// `request.nranks` and `processes` are set from `table` and `ranks`.
+/// `request.nranks`, `processes` and `has_wants` are set from `table`, `ranks` and `wants`.
 [[nodiscard]] std::vector<std::byte> encode_join(JoinRequest request,
                                                  std::span<const RankInfo> table,
-                                                 std::span<const std::uint16_t> ranks = {});
+                                                 std::span<const std::uint16_t> ranks = {},
+                                                 const JoinWants& wants = {});
 
 /// Whether a body has to travel in a memfd.
 [[nodiscard]] constexpr bool is_long(std::span<const std::byte> body) noexcept {

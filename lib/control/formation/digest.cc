@@ -62,7 +62,7 @@ class Bytes {
     add(info.byte_ps);
     add(info.hop_ns);
     for (const std::uint16_t rate : info.rates) add(rate);
-    add_bytes(info.room);
+    add_bytes(info.keys);
   }
   void add_bytes(std::span<const std::uint8_t> bytes) {
     const auto more = std::as_bytes(bytes);

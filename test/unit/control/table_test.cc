@@ -216,7 +216,7 @@ TEST_CASE("the digest depends on everything, and on nothing else") {
   changed[1].checksum = 5;
   fresh(table_digest(key, 1, agreement, changed));
   changed = table;
-  changed[1].room[sizeof changed[1].room - 1] = 1;
+  changed[1].keys[sizeof changed[1].keys - 1] = 1;
   fresh(table_digest(key, 1, agreement, changed));
   // Who is at which rank; and then each rank has a number of members of its own.
   Agreement placed = agreement;

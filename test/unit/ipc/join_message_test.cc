@@ -34,7 +34,9 @@ std::vector<std::byte> largest_join() {
   std::vector<std::uint16_t> ranks(kMaxProcesses);
   for (std::size_t rank = 0; rank < table.size(); ++rank) table[rank].incarnation = rank + 1;
   for (std::size_t p = 0; p < ranks.size(); ++p) ranks[p] = static_cast<std::uint16_t>(p / 64);
-  return encode_join({}, table, ranks);
+  JoinWants wants;
+  wants.mode = WantedMode::kEncrypt;
+  return encode_join({}, table, ranks, wants);
 }
 
 }  // namespace
@@ -58,6 +60,30 @@ TEST_CASE("a join travels") {
   REQUIRE(placed);
   CHECK(placed->request.processes == 4);
   CHECK(placed->ranks == ranks);
+}
+
+TEST_CASE(
+    "what a job wants of its packets travels with the join, and nothing if it wants nothing") {
+  const std::vector<RankInfo> table(2);
+  const std::vector<std::uint16_t> ranks = {1, 0};
+  JoinWants wants;
+  CHECK(encode_join({}, table, ranks, wants) == encode_join({}, table, ranks));
+  wants.mode = WantedMode::kEncrypt;
+  wants.job = {1, 2, 3, 4, 5, 6, 7, 8};
+  auto body = encode_join({}, table, ranks, wants);
+  const auto join = parse_join(std::span<const std::byte>(body));
+  REQUIRE(join);
+  CHECK(join->ranks == ranks);
+  CHECK(join->wants == wants);
+  CHECK_THAT(refusal(std::span<const std::byte>(body).first(body.size() - 1)),
+             Catch::Contains("must have"));
+  wants.mode = static_cast<WantedMode>(4);
+  CHECK_THAT(refusal(std::span<const std::byte>(encode_join({}, table, ranks, wants))),
+             Catch::Contains("security 4, must be 0 to 3"));
+  JoinRequest odd;
+  odd.nranks = 1;
+  odd.has_wants = 2;
+  CHECK_THAT(refusal(bytes_of(odd)), Catch::Contains("has_wants"));
 }
 
 TEST_CASE("a join with wrong counts is refused") {
