@@ -53,15 +53,19 @@ Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory
                 closers),
       ends_(options_.limits, lanes, groups_, client_table_, requests_, replies_),
       drain_(client_table_, groups_, requests_, replies_),
+      keys_(options_.keys, options.daemon.incarnation),
+      entries_(options_, lanes, keys_, replies_, work_),
       formation_(options_, lanes, reports, groups_, ends_, requests_, replies_, work_, stopping_,
-                 drain_),
+                 drain_, entries_, keys_, worker_),
       clients_(options_, lanes.lanes(), client_table_, groups_, ends_, memories_, requests_,
                replies_, work_, stopping_),
       faults_(options_, lanes.lanes(), reports, requests_, replies_),
-      status_(
-          {options_, lanes, reports, client_table_, groups_, requests_, faults_, drain_, stopping_},
-          now),
-      texts_(replies_, work_, worker_) {}
+      status_({options_, lanes, reports, client_table_, groups_, requests_, faults_, drain_,
+               stopping_, keys_},
+              now),
+      texts_(replies_, work_, worker_) {
+  spdlog::info("security: {}", keys_.text());
+}
 
 Manager::~Manager() = default;
 
@@ -78,13 +82,16 @@ void Manager::dispatch(const PendingReply& to, const ipc::PeerCredentials& peer,
     case MessageType::kOpen:
       return clients_.open(to, peer, message.body, now);
     case MessageType::kDescribe:
-      return replies_.send(to, ipc::bytes_of(formation_.info_for(peer.uid)));
+      return entries_.describe(to, peer.uid, client_table_.of(to.connection), message.body);
     case MessageType::kStatus:
       return texts_.ask_for_status(to, peer.uid);
     case MessageType::kTrace:
       return texts_.ask_for_trace(to, peer.uid);
     case MessageType::kDrain:
       if (may_operate(to, peer)) drain_.on_request(to, message.body);
+      return;
+    case MessageType::kLoadKeys:
+      if (may_operate(to, peer)) load_keys(to);
       return;
     case MessageType::kInject:
       // Users of the daemon must not be able to break it for others.
@@ -138,6 +145,18 @@ bool Manager::may_operate(const PendingReply& to, const ipc::PeerCredentials& pe
        fmt::format("only root and the daemon's own user (uid {1}) may use '{0}'; this is uid {2}",
                    ipc::name_of(to.type), ::geteuid(), peer.uid)});
   return false;
+}
+
+void Manager::load_keys(const PendingReply& to) {
+  if (auto loaded = keys_.load(); !loaded) {
+    spdlog::warn("the key files were read again, and the keys stay as they were: {}",
+                 loaded.error().message);
+    return replies_.error(to, loaded.error());
+  }
+  spdlog::info("the key files were read again: {}", keys_.text());
+  replies_.json(to, {{"mode", security::name_of(keys_.mode())},
+                     {"minimum", security::name_of(keys_.minimum())},
+                     {"keys", keys_.ids()}});
 }
 
 void Manager::on_hangup(ipc::ConnectionId connection, TimeNs now) {

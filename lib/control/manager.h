@@ -18,9 +18,11 @@
 #include "control/clients/clients.h"
 #include "control/drain.h"
 #include "control/fault_control.h"
+#include "control/formation/entries.h"
 #include "control/formation/formation.h"
 #include "control/groups/group_ends.h"
 #include "control/groups/group_table.h"
+#include "control/keys/daemon_keys.h"
 #include "control/lanes/lane_control.h"
 #include "control/lanes/lane_reports.h"
 #include "control/lanes/lane_requests.h"
@@ -99,6 +101,7 @@ class Manager {
   void dispatch(const PendingReply& to, Client& client, const ipc::Message& message, TimeNs now);
   /// Whether the peer is root or the daemon's own user. If not, replies with the error.
   [[nodiscard]] bool may_operate(const PendingReply& to, const ipc::PeerCredentials& peer);
+  void load_keys(const PendingReply& to);
   void on_notice(const command::Notice& notice, TimeNs now);
   void on_aborted(Group& group, const command::Notice& notice, TimeNs now);
   void on_request_done(const command::Notice& notice, TimeNs now);
@@ -121,6 +124,8 @@ class Manager {
   Memories memories_;
   GroupEnds ends_;
   Drain drain_;
+  DaemonKeys keys_;
+  Entries entries_;
   Formation formation_;
   Clients clients_;
   FaultControl faults_;

@@ -14,6 +14,7 @@
 #include "base/sections.h"
 #include "base/sip_hash.h"
 #include "base/types.h"
+#include "control/keys/daemon_keys.h"
 #include "ipc/control_messages.h"
 #include "ipc/shared_memory.h"
 #include "status/daemon_status.h"
@@ -101,6 +102,7 @@ struct ManagerOptions {
   /// Hugepages of the host, which clients' memory and queues are made of; nothing if unknown.
   std::function<std::optional<ipc::HugepagePool>()> hugepages = {};
   Limits limits;
+  KeyOptions keys{};
   ipc::PageKind pages = ipc::PageKind::kHuge;  ///< only tests change it
   /// Ids of clients and of memory start again from 1 after it; larger than all limits. Only tests
   /// change it.

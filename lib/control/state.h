@@ -19,6 +19,8 @@
 #include "command/messages.h"
 #include "control/formation/paths.h"
 #include "control/formation/table.h"
+#include "control/keys/cluster_keys.h"
+#include "control/keys/key_making.h"
 #include "control/lanes/lane_control.h"
 #include "ipc/message_sink.h"
 #include "ipc/shared_memory.h"
@@ -98,6 +100,8 @@ struct Client {
   TimeNs linger_until = kNever;  ///< such memory is freed by then, even if the process still runs
   /// It died or was disconnected, or the daemon stops: no request is answered any more.
   bool retired = false;
+  /// Keys of jobs that it brought, by id.
+  std::map<security::KeyId, JobKeyPtr> job_keys;
   bool removed = false;      ///< the command lane has forgotten it
   std::uint32_t groups = 0;  ///< that it is a member of
 
@@ -153,6 +157,10 @@ struct Group {
   std::vector<ipc::RankInfo> table;
   std::vector<std::uint16_t> ranks;  ///< of the processes, as the members say; empty: plain
   PlanRequest wanted;                ///< what the shards are made from
+  JobKeyPtr job;                     ///< null: the job has no key
+  /// Makes its keys, if the mode is not off, once it was begun; `keys_made`: it has.
+  std::shared_ptr<KeyMaking> making;
+  bool keys_made = false;
   std::vector<Member> members;
   Questions questions;
   GroupState state = GroupState::kGathering;

@@ -59,6 +59,7 @@ OpWait members_op_wait(const Group& group, const command::MembersWait& members) 
 void hide_names(const Group& group, status::Group& shown) {
   shown.group_id = status::hidden_name(group.handle);
   shown.table_digest.reset();
+  shown.job_key.clear();
   for (auto* neighbor : {&shown.downstream, &shown.upstream}) {
     if (*neighbor) (*neighbor)->incarnation.reset();
   }
@@ -196,6 +197,9 @@ status::Daemon StatusMaker::daemon_status(std::span<const status::Port> ports, T
     out.addresses.push_back(
         {local.port, fmt::format("{}/{}", wire::to_string(local.ip), local.prefix_bits)});
   }
+  out.security = security::name_of(from_.keys.mode());
+  out.security_minimum = security::name_of(from_.keys.minimum());
+  out.keys = from_.keys.ids();
   out.datapath = daemon.datapath;
   out.warnings = daemon.warnings;
   // What passes is told as it is now.
@@ -245,6 +249,9 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
   out.lanes = group.wanted.lanes;
   out.payload_bytes = group.wanted.payload_bytes;
   out.table_digest = hex(group.wanted.table_digest);
+  out.security = security::name_of(group.wanted.security.mode);
+  if (is_key(group.wanted.security.key)) out.key = security::text_of(group.wanted.security.key);
+  if (group.job != nullptr) out.job_key = security::text_of(group.job->id);
   out.downstream = neighbor_status(group.wanted.downstream, from_.lanes);
   out.upstream = neighbor_status(group.wanted.upstream, from_.lanes);
   out.idle_networks = group.idle_networks;

@@ -16,6 +16,7 @@
 #include "control/drain.h"
 #include "control/fault_control.h"
 #include "control/groups/group_table.h"
+#include "control/keys/daemon_keys.h"
 #include "control/lanes/lane_control.h"
 #include "control/lanes/lane_reports.h"
 #include "control/lanes/lane_requests.h"
@@ -39,6 +40,7 @@ class StatusMaker {
     const FaultControl& faults;
     const Drain& drain;
     const Stopping& stopping;
+    const DaemonKeys& keys;
   };
   /// @param started  when the daemon did.
   StatusMaker(const Sources& sources, TimeNs started) : from_(sources), started_(started) {}

@@ -52,9 +52,9 @@ void from_json(const json& in, LaneCounters& value) {
 GRADWIRE_FIELDS(Address, port, address)
 GRADWIRE_FIELDS(User, uid, control_steps, control_waits, waits)
 GRADWIRE_FIELDS(Daemon, version, pid, state, uptime_s, incarnation, lanes, max_payload_bytes,
-                features, base_udp_port, numa_node, addresses, datapath, warnings,
-                requests_outstanding, control_round_us_max, control_round_steps_max, open_questions,
-                log_lines_dropped, users)
+                features, base_udp_port, numa_node, addresses, security, security_minimum, keys,
+                datapath, warnings, requests_outstanding, control_round_us_max,
+                control_round_steps_max, open_questions, log_lines_dropped, users)
 GRADWIRE_FIELDS(OpLatency, sum_ns, bounds_ns, counts)
 GRADWIRE_FIELDS(Mempool, mempool, free, mbufs)
 GRADWIRE_FIELDS(LanePort, device, driver, link)
@@ -78,10 +78,11 @@ GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_poste
                 downstream_ip_s, upstream_ip, downstream_source_port, upstream_source_port,
                 on_other_path, peers_on_other_path, backend, backend_path, counters)
 GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
-                nranks, uid, lanes, payload_bytes, table_digest, retransmissions, members,
-                downstream, upstream, idle_networks, direct_kib, two_step_kib, two_step_owners,
-                ranks_of_one_source_port, gathered_kib, tiles, tiles_by_model, tile_share_percent,
-                why_no_tiles, formats, why_no_formats, why_not_direct, shards)
+                nranks, uid, lanes, payload_bytes, table_digest, security, key, job_key,
+                retransmissions, members, downstream, upstream, idle_networks, direct_kib,
+                two_step_kib, two_step_owners, ranks_of_one_source_port, gathered_kib, tiles,
+                tiles_by_model, tile_share_percent, why_no_tiles, formats, why_no_formats,
+                why_not_direct, shards)
 GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective, wire, shape, bytes,
                 posted_s, first_chunk_s, retransmissions, waits_for, waits_for_rank, since_s, text)
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,

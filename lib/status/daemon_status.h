@@ -60,7 +60,10 @@ struct Daemon {
   std::uint32_t base_udp_port = 0;
   int numa_node = -1;  ///< -1: none
   std::vector<Address> addresses;
-  std::vector<std::string> datapath;  ///< facts found at the start, one line each
+  std::string security = "off";          ///< what groups want whose jobs say nothing
+  std::string security_minimum = "off";  ///< a job that wants less is refused
+  std::vector<std::string> keys;         ///< ids of the cluster's keys, the first one first
+  std::vector<std::string> datapath;     ///< facts found at the start, one line each
   std::vector<std::string> warnings;
   std::uint64_t requests_outstanding = 0;  ///< that lanes have not answered
   // The longest of the last minute; a step is about a microsecond's work, and does not depend on
@@ -233,6 +236,9 @@ struct Group {
   std::uint32_t lanes = 0;
   std::uint32_t payload_bytes = 0;
   std::optional<std::string> table_digest;  ///< none: hidden
+  std::string security = "off";  ///< "authenticate", "encrypt": what is done with its packets
+  std::string key;               ///< the id of the cluster's key that it has; empty if off
+  std::string job_key;           ///< the id of the job's own key; empty: it has none, or hidden
   std::uint64_t retransmissions = 0;
   std::vector<Member> members;
   std::optional<Neighbor> downstream;

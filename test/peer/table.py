@@ -2,6 +2,7 @@
 """How daemons describe themselves, and what follows from it: a group's tag, its digest and its
 links' tokens. Integers have the lowest byte first here."""
 
+import hashlib
 import ipaddress
 import struct
 
@@ -17,7 +18,10 @@ PLACES = (
     ("gathered_ranks", 242, 2), ("wants_to_own", 244, 2), ("without_members", 246, 2),
     ("source_ports", 248, 2), ("tiles", 250, 2), ("formats", 252, 2), ("tiles_wanted", 254, 2),
     ("packet_ns", 256, 2), ("byte_ps", 258, 2), ("hop_ns", 260, 4),
-    ("rate", 264, 2))
+    ("rate", 264, 2),
+    # doc/security.md, In the entry: all of these are zero if the daemon has no key.
+    ("key_schedule", 280, 2), ("wanted", 282, 1), ("key_count", 283, 1), ("user", 284, 4),
+    ("sealed_payload_bytes", 376, 4))
 
 
 def encode_entry(values, address, prefix):
@@ -43,8 +47,13 @@ class Entry:
         if (len(data), self.magic, self.version, self.bytes, self.checksum) != (
                 ENTRY_BYTES, MAGIC, ENTRY_VERSION, ENTRY_BYTES, crc32c(zeroed)):
             raise ValueError(f"an entry that is not the page's: {self.data[:48].hex()}")
-        if any(self.data[280:]) or any(self.data[30:32]):
+        if any(self.data[280 if self.key_schedule == 0 else 380:]) or any(self.data[30:32]):
             raise ValueError("an entry's reserved bytes are not zero")
+        if self.key_schedule not in (0, 1) or self.wanted > 2 or self.key_count > 2:
+            raise ValueError(f"an entry's keys that are not the page's: {self.data[280:288].hex()}")
+        self.public_key = self.data[288:320]
+        self.key_ids = [self.data[at:at + 8] for at in (320, 344)][:self.key_count]
+        self.job_key_id = self.data[368:376]
         self.address = str(ipaddress.ip_address(self.data[40:44]))
         self.exchange_bytes = (self.features >> 16) << 10
         self.eager_chunks = self.features & 0x3FFF
@@ -55,19 +64,34 @@ def group_tag(group_id, epoch):
     return siphash(0, 0, struct.pack("<QI", group_id, epoch)) >> 32
 
 
+def mode(entries):
+    """0 off, 1 authenticate, 2 encrypt."""
+    return max(entry.wanted for entry in entries)
+
+
 def payload_bytes(entries):
+    if mode(entries):
+        return min(entry.sealed_payload_bytes for entry in entries)
     return min(entry.payload_bytes for entry in entries) & ~63
 
 
 def table_digest(group_id, epoch, entries):
-    """Of one member at each rank, and no ranks without members."""
+    return siphash(0x6772616477697265, 0x7461626C65207631, table_bytes(group_id, epoch, entries))
+
+
+def table_hash(group_id, epoch, entries):
+    return hashlib.sha256(table_bytes(group_id, epoch, entries)).digest()
+
+
+def table_bytes(group_id, epoch, entries):
+    """What both are of. Of one member at each rank, and no ranks without members."""
     data = struct.pack("<QIHHIBI", group_id, epoch, len(entries), 1, payload_bytes(entries),
                        min(entry.lanes for entry in entries), entries[0].features)
     data += b"".join(entry.data for entry in entries)
     for rank, entry in enumerate(entries):
         if entry.wants_to_own:
             data += struct.pack("<H", rank)
-    return siphash(0x6772616477697265, 0x7461626C65207631, data)
+    return data
 
 
 def token(group_id, epoch, lane, entries, sender, receiver):

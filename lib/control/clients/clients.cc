@@ -172,6 +172,7 @@ void Clients::retire(Client& client, const std::string& why, TimeNs now, AbortCo
   work_.add(groups_.size() + client.memories.size());
   client.open_reply.reset();
   client.client_completion.reset();
+  client.job_keys.clear();
   memories_.retire(client, now);
   // The lane requires this order: groups end first, then what they referred to is removed.
   for (const std::uint64_t handle : groups_.handles()) {

@@ -69,17 +69,17 @@ class Bytes {
     bytes_.insert(bytes_.end(), more.begin(), more.end());
   }
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
-  [[nodiscard]] std::span<const std::byte> get() const { return bytes_; }
+  [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
   std::vector<std::byte> bytes_;
 };
 
-}  // namespace
-
-std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
-                           const Agreement& agreement, std::span<const ipc::RankInfo> table,
-                           std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
+std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_count,
+                                      const Agreement& agreement,
+                                      std::span<const ipc::RankInfo> table,
+                                      std::uint16_t folding_ranks, bool tiles,
+                                      std::uint32_t tile_model) {
   Bytes bytes;
   bytes.reserve(table.size_bytes() + kMaxMembers);
   bytes.add(key.group_id);
@@ -107,7 +107,23 @@ std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
   if (tiles) bytes.add(kTilesLabel);
   // One with another model would choose otherwise.
   if (tile_model != 0) bytes.add(tile_model);
-  return sip_hash(kDigestKey, bytes.get());
+  return bytes.take();
+}
+
+}  // namespace
+
+std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
+                           const Agreement& agreement, std::span<const ipc::RankInfo> table,
+                           std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
+  return sip_hash(kDigestKey, bytes_of_table(key, member_count, agreement, table, folding_ranks,
+                                             tiles, tile_model));
+}
+
+security::Sha256 table_hash(const GroupKey& key, std::uint16_t member_count,
+                            const Agreement& agreement, std::span<const ipc::RankInfo> table,
+                            std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
+  return security::sha256(
+      bytes_of_table(key, member_count, agreement, table, folding_ranks, tiles, tile_model));
 }
 
 }  // namespace gradwire::control

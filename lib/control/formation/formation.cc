@@ -19,6 +19,8 @@ constexpr TimeNs kShardGraceNs = 1'000'000'000;
 
 // A table's entry is checked in about a microsecond; a plan of it takes twice as long.
 constexpr std::uint64_t kPlanSteps = 2;
+/// The MAC of an entry, by one key or by two.
+constexpr std::uint64_t kTableMacSteps = 4;
 constexpr std::uint64_t kProcessesPerStep = 64;
 /// Of groups whose time for forming is over, in one round; the last may exceed it.
 constexpr std::uint64_t kEndStepsPerRound = 4'096;
@@ -67,7 +69,8 @@ std::string tile_share_text(const PlanRequest& plan) {
 
 Formation::Formation(const ManagerOptions& options, LaneControl& lanes, const LaneReports& reports,
                      GroupTable& groups, GroupEnds& ends, LaneRequests& requests, Replies& replies,
-                     WorkMeter& work, const Stopping& stopping, const Drain& drain)
+                     WorkMeter& work, const Stopping& stopping, const Drain& drain,
+                     const Entries& entries, DaemonKeys& keys, ipc::Worker& worker)
     : options_(options),
       lanes_(lanes),
       reports_(reports),
@@ -78,15 +81,10 @@ Formation::Formation(const ManagerOptions& options, LaneControl& lanes, const La
       work_(work),
       stopping_(stopping),
       drain_(drain),
-      own_info_(make_rank_info(options.daemon, lanes.lanes(), lanes.addresses())),
+      entries_(entries),
+      keys_(keys),
+      worker_(worker),
       paths_(lanes, groups, ends, work) {}
-
-ipc::RankInfo Formation::info_for(uid_t uid) const {
-  ipc::RankInfo info = own_info_;
-  info.secret = secret_for(options_.daemon.secret, uid);
-  info.checksum = checksum_of(info);
-  return info;
-}
 
 void Formation::join(const PendingReply& to, Client& client, const ipc::Message& message,
                      TimeNs now) {
@@ -132,6 +130,8 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
                     "leave one, or raise limits.client_groups in the daemon's configuration",
                     client.groups, options_.limits.groups_per_client));
   }
+  const auto job = job_key_of(body, client);
+  if (!job) return tl::unexpected(job.error());
   const GroupKey key = {body.request.group_id, body.request.epoch};
   if (Group* exists = groups_.by_key(key)) {
     if (auto ok = check_member(*exists, body, client); !ok) return tl::unexpected(ok.error());
@@ -145,8 +145,9 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   }
   if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
   // Bad tables, and ranks that have no common network, are refused before anybody waits.
-  work_.add(kPlanSteps * body.table.size());
-  auto wanted = plan_request(body, info_for(client.peer.uid), lanes_.addresses());
+  work_.add((kPlanSteps + (keys_.has_keys() ? kTableMacSteps : 0)) * body.table.size());
+  auto wanted = plan_request(body, entries_.without_keys(client.peer.uid), lanes_.addresses(),
+                             keys_.for_join(client.peer.uid, body.wants));
   if (!wanted) return tl::unexpected(wanted.error());
   auto group = std::make_unique<Group>();
   group->key = key;
@@ -154,6 +155,7 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   group->uid = client.peer.uid;
   group->table = body.table;
   group->ranks = body.ranks;
+  group->job = *job;
   group->wanted = std::move(*wanted);
   group->members.resize(clients_of(body.request));
   group->since = group->formation_start = now;
@@ -194,7 +196,9 @@ Result<void> Formation::check_member(const Group& group, const ipc::JoinBody& bo
   if (body.request.rank != group.rank || body.request.member >= body.request.member_count ||
       body.request.member >= group.members.size() || body.ranks != group.ranks) {
     // Names what is wrong with it.
-    if (auto joins = check_join(body, info_for(client.peer.uid)); !joins) {
+    if (auto joins = check_join(body, entries_.without_keys(client.peer.uid),
+                                keys_.for_join(client.peer.uid, body.wants));
+        !joins) {
       return tl::unexpected(joins.error());
     }
   }
@@ -232,6 +236,11 @@ Result<void> Formation::check_member(const Group& group, const ipc::JoinBody& bo
             "the rank table of member {} differs from that of the members that joined before: {}",
             body.request.member, text));
   }
+  if (auto own = check_own_keys(group.rank, group.table[group.rank],
+                                keys_.for_join(client.peer.uid, body.wants));
+      !own) {
+    return own;
+  }
   const Member& member = group.members[body.request.member];
   if (member.joined()) {
     return fail(ErrorCode::kBusy, fmt::format("member {} has already joined (pid {})",
@@ -257,6 +266,7 @@ void Formation::start_in_turn(const PathQuestions::Users& users, TimeNs now) {
     for (const std::uint64_t handle : next->second) {
       Group* group = groups_.by_handle(handle);
       if (group == nullptr || group->state != GroupState::kResolving) continue;
+      if (group->making != nullptr && !group->keys_made) continue;
       if (!paths_.is_resolved(*group, now)) continue;
       if (left == 0) {
         work_.leave_some();
@@ -274,11 +284,21 @@ void Formation::start_in_turn(const PathQuestions::Users& users, TimeNs now) {
 }
 
 void Formation::start_lanes(Group& group, TimeNs now) {
-  // One of a higher epoch may have begun while the members of this one came.
-  if (auto rises = check_epoch(epochs_, group.uid, group.key); !rises) {
-    return paths_.unreachable(group, rises.error(), now);
+  if (group.making == nullptr) {
+    // One of a higher epoch may have begun while the members of this one came.
+    if (auto rises = check_epoch(epochs_, group.uid, group.key); !rises) {
+      return paths_.unreachable(group, rises.error(), now);
+    }
+    epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
+    keys_.begun();
+    if (group.wanted.security.mode != security::Mode::kOff) return make_keys(group, now);
+  } else if (!take_keys(group, now)) {
+    return;
   }
-  epochs_.begin(group.uid, group.key.group_id, group.key.epoch);
+  create_plan(group, now);
+}
+
+void Formation::create_plan(Group& group, TimeNs now) {
   group.wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
   const auto plan = lanes_.create_plan(group.wanted);
   if (!plan) {

@@ -2,7 +2,8 @@
 /// @file
 /// Formation: members gather, neighbors' addresses are resolved (PathQuestions), lanes send hellos,
 /// members get their handles. All of it together has one time limit, and an error names what is
-/// missing. Groups start in turn, by user, so that a round has a bound.
+/// missing. The keys of a group whose mode is not off are made by the worker in between. Groups
+/// start in turn, by user, so that a round has a bound.
 ///
 /// The control thread owns it; time is a parameter; it allocates.
 #pragma once
@@ -14,10 +15,12 @@
 
 #include "base/result.h"
 #include "control/drain.h"
+#include "control/formation/entries.h"
 #include "control/formation/epochs.h"
 #include "control/formation/path_questions.h"
 #include "control/groups/group_ends.h"
 #include "control/groups/group_table.h"
+#include "control/keys/daemon_keys.h"
 #include "control/lanes/lane_control.h"
 #include "control/lanes/lane_reports.h"
 #include "control/lanes/lane_requests.h"
@@ -26,6 +29,7 @@
 #include "control/replies.h"
 #include "control/stopping.h"
 #include "control/work_meter.h"
+#include "ipc/worker.h"
 
 namespace gradwire::control {
 
@@ -34,10 +38,9 @@ class Formation {
   /// All of them outlive it.
   Formation(const ManagerOptions& options, LaneControl& lanes, const LaneReports& reports,
             GroupTable& groups, GroupEnds& ends, LaneRequests& requests, Replies& replies,
-            WorkMeter& work, const Stopping& stopping, const Drain& drain);
+            WorkMeter& work, const Stopping& stopping, const Drain& drain, const Entries& entries,
+            DaemonKeys& keys, ipc::Worker& worker);
 
-  /// This daemon's entry in a table, with this user's secret.
-  [[nodiscard]] ipc::RankInfo info_for(uid_t uid) const;
   void join(const PendingReply& to, Client& client, const ipc::Message& message, TimeNs now);
   void on_lane_formed(Group& group, std::uint8_t lane, TimeNs now);
 
@@ -57,7 +60,14 @@ class Formation {
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> bound_of(const ipc::JoinRequest& request) const;
   void start_in_turn(const PathQuestions::Users& users, TimeNs now);
+  /// Of a group that is resolved, or whose keys are made.
   void start_lanes(Group& group, TimeNs now);
+  void create_plan(Group& group, TimeNs now);
+  /// @return null if the job has none.
+  [[nodiscard]] Result<JobKeyPtr> job_key_of(const ipc::JoinBody& body, const Client& client) const;
+  void make_keys(Group& group, TimeNs now);
+  /// @return false if there are none, and the group has ended.
+  [[nodiscard]] bool take_keys(Group& group, TimeNs now);
 
   const ManagerOptions& options_;
   LaneControl& lanes_;
@@ -69,7 +79,9 @@ class Formation {
   WorkMeter& work_;
   const Stopping& stopping_;
   const Drain& drain_;
-  const ipc::RankInfo own_info_;  ///< without a secret
+  const Entries& entries_;
+  DaemonKeys& keys_;
+  ipc::Worker& worker_;
   Epochs epochs_;
   PathQuestions paths_;
   uid_t last_started_ = 0;          ///< the user whose group was started last

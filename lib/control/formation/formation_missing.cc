@@ -103,6 +103,7 @@ std::string what_is_missing(const Group& group, const Published& published,
                       "in turn, users' first and then their groups'",
                       unasked));
     }
+    if (group.making != nullptr) add("its keys are still being made");
     return text.empty() ? "its lanes have not been started yet" : text;
   }
   for (std::uint8_t lane = 0; lane < group.wanted.lanes; ++lane) {

@@ -169,7 +169,8 @@ Result<std::optional<ProcessLayout>> layout_of(const ipc::JoinBody& join) {
   return std::optional(std::move(*layout));
 }
 
-Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
+/// What it says of keys is not looked at, if this daemon has some.
+Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own, bool has_keys) {
   const std::size_t rank = join.request.rank;
   const ipc::RankInfo& entry = join.table[rank];
   if (entry.incarnation != own.incarnation) {
@@ -185,6 +186,7 @@ Result<void> check_own(const ipc::JoinBody& join, const ipc::RankInfo& own) {
   ipc::RankInfo ours = own;
   ours.secret = entry.secret;
   ours.checksum = entry.checksum;
+  if (has_keys) std::ranges::copy(entry.keys, ours.keys);
   if (!same(entry, ours)) {
     return fail(ErrorCode::kMismatch,
                 fmt::format("the entry of rank {} comes from this daemon but was changed: pass it "
@@ -245,7 +247,8 @@ ipc::RankInfo make_rank_info(const DaemonInfo& daemon, std::uint8_t lanes,
   return info;
 }
 
-Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own) {
+Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own,
+                             const JoinKeys& keys) {
   if (auto ok = check_bounds(join.request); !ok) return tl::unexpected(ok.error());
   if (auto ok = check_folding_ranks(join); !ok) return tl::unexpected(ok.error());
   const std::vector<ipc::RankInfo>& table = join.table;
@@ -265,13 +268,21 @@ Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own
     lanes = std::min(lanes, static_cast<std::uint8_t>(table[rank].lanes));
   }
   if (const auto both = same_daemon(table)) {
-    return bad(
-        fmt::format("ranks {} and {} are the same daemon {:016x}: one daemon is one rank, and "
-                    "several processes on its host join as members of it",
-                    both->first, both->second, table[both->second].incarnation));
+    const std::string why = keys_difference(table[both->first], table[both->second]);
+    return bad(fmt::format(
+        "ranks {} and {} are the same daemon {:016x}{}: one daemon is one rank, and several "
+        "processes on its host join as members of it",
+        both->first, both->second, table[both->second].incarnation,
+        why.empty() ? why : fmt::format(" in different entries ({})", why)));
   }
-  if (auto ok = check_own(join, own); !ok) return tl::unexpected(ok.error());
-  return Agreement{payload_bytes / 64 * 64, lanes, own.features, std::move(*layout)};
+  if (auto ok = check_own(join, own, keys.cluster != nullptr); !ok) {
+    return tl::unexpected(ok.error());
+  }
+  auto security = agree_on_keys(table, join.request.rank, keys);
+  if (!security) return tl::unexpected(security.error());
+  if (security->mode != security::Mode::kOff) payload_bytes = security->payload_bytes;
+  return Agreement{payload_bytes / 64 * 64, lanes, own.features, std::move(*layout),
+                   std::move(*security)};
 }
 
 std::uint64_t link_token(const GroupKey& key, std::uint8_t lane, std::uint16_t from,

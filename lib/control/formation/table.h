@@ -20,6 +20,7 @@
 #include "base/sip_hash.h"
 #include "base/types.h"
 #include "control/formation/paths.h"
+#include "control/keys/join_keys.h"
 #include "control/options.h"
 #include "ipc/join_message.h"
 #include "port/too_big.h"
@@ -53,18 +54,22 @@ namespace gradwire::control {
 
 /// What all ranks of a table agree on.
 struct Agreement {
-  std::uint32_t payload_bytes = 0;  ///< the smallest of all ranks, rounded down to 64
-  std::uint8_t lanes = 0;           ///< the smallest number of all ranks
+  /// The smallest of all ranks, rounded down to 64; of sealed packets if the mode is not off.
+  std::uint32_t payload_bytes = 0;
+  std::uint8_t lanes = 0;  ///< the smallest number of all ranks
   std::uint32_t features = 0;
   /// Which process is at which rank, if ranks differ in members or processes are numbered in
   /// another order than rank by rank.
   std::optional<ProcessLayout> layout{};
+  GroupSecurity security{};
 };
 
 /// Checks a join against its bounds and its table, and the table against `own`, this daemon's
-/// entry.
+/// entry without what it says of keys.
+/// @param keys  without an argument: the daemon has none.
 /// @return the agreement, or an error that names the rank and the field.
-[[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own);
+[[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own,
+                                           const JoinKeys& keys = {});
 
 /// Hash over key, agreement, every entry, field by field, and who is at which rank: equal digests
 /// in the hellos mean equal tables.
@@ -78,6 +83,13 @@ struct Agreement {
                                          std::span<const ipc::RankInfo> table,
                                          std::uint16_t folding_ranks = 0, bool tiles = false,
                                          std::uint32_t tile_model = 0);
+
+/// SHA-256 of what table_digest() is of: nobody finds two tables of one hash.
+[[nodiscard]] security::Sha256 table_hash(const GroupKey& key, std::uint16_t member_count,
+                                          const Agreement& agreement,
+                                          std::span<const ipc::RankInfo> table,
+                                          std::uint16_t folding_ranks = 0, bool tiles = false,
+                                          std::uint32_t tile_model = 0);
 
 /// Describes where two tables of a group differ; empty if they are equal.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,

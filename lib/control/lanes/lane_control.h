@@ -20,6 +20,8 @@
 #include "collective/tiles/tile_shares.h"
 #include "command/messages.h"
 #include "control/formation/paths.h"
+#include "control/keys/group_keys.h"
+#include "control/keys/join_keys.h"
 #include "port/too_big.h"
 
 namespace gradwire::control {
@@ -56,6 +58,10 @@ struct PlanRequest {
   std::string why_no_transfers;                               ///< as TransferAgreement's
   /// As ShardConfig's.
   std::shared_ptr<const collective::Owners> owners;
+  GroupSecurity security;
+  security::Sha256 table_hash{};  ///< of what the digest is of, if the mode is not off
+  /// Likewise, once they are made; `tokens` and those of `peers` are theirs then.
+  std::shared_ptr<GroupKeys> keys;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }

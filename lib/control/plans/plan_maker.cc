@@ -208,6 +208,11 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
                 fmt::format("the group needs {} lanes, but this daemon has {}", request.lanes,
                             datapath_.lanes()));
   }
+  if (request.security.mode != security::Mode::kOff) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("the group wants {}, and this release seals no packet yet",
+                            security::name_of(request.security.mode)));
+  }
   auto plan = std::make_unique<command::GroupPlan>();
   plan->layout = request.layout;
   plan->why_no_transfers = request.why_no_transfers;

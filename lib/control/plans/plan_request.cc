@@ -10,8 +10,8 @@
 namespace gradwire::control {
 
 Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo& own,
-                                 std::span<const LocalAddress> addresses) {
-  const auto agreement = check_join(join, own);
+                                 std::span<const LocalAddress> addresses, const JoinKeys& keys) {
+  const auto agreement = check_join(join, own, keys);
   if (!agreement) return tl::unexpected(agreement.error());
   PlanRequest wanted;
   wanted.key = {join.request.group_id, join.request.epoch};
@@ -43,9 +43,14 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.tile_costs = std::move(tiles.costs);
   wanted.why_no_tiles = std::move(tiles.why_not);
   wanted.why_no_formats = std::move(tiles.why_no_formats);
-  wanted.table_digest =
-      table_digest(wanted.key, wanted.member_count, *agreement, join.table, wanted.folding_ranks,
-                   wanted.tiles, wanted.tile_costs != nullptr ? collective::kTileModel : 0);
+  const std::uint32_t model = wanted.tile_costs != nullptr ? collective::kTileModel : 0;
+  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,
+                                     wanted.folding_ranks, wanted.tiles, model);
+  wanted.security = agreement->security;
+  if (wanted.security.mode != security::Mode::kOff) {
+    wanted.table_hash = table_hash(wanted.key, wanted.member_count, *agreement, join.table,
+                                   wanted.folding_ranks, wanted.tiles, model);
+  }
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbor, bool downstream) {
     return neighbor_paths(wanted.rank, neighbor, downstream, join.table, own, addresses);
@@ -76,6 +81,16 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
     if (auto hung = hang(wanted); !hung) return tl::unexpected(hung.error());
   }
   return wanted;
+}
+
+void put_keys(PlanRequest& wanted, std::shared_ptr<GroupKeys> keys) {
+  wanted.keys = std::move(keys);
+  if (wanted.downstream.empty() || wanted.upstream.empty()) return;
+  for (std::uint8_t lane = 0; lane < wanted.lanes; ++lane) {
+    wanted.tokens[lane] = {wanted.keys->tokens(lane, wanted.upstream.front().rank),
+                           wanted.keys->tokens(lane, wanted.downstream.front().rank)};
+    for (PeerPaths& peer : wanted.peers) peer.tokens[lane] = wanted.keys->tokens(lane, peer.rank);
+  }
 }
 
 }  // namespace gradwire::control

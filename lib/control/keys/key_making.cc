@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/keys/key_making.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradwire::control {
+
+bool KeyMaking::work() {
+  const std::size_t end = std::min(ranks_.size(), next_ + kRanksPerPiece);
+  for (; next_ < end; ++next_) {
+    if (auto made = make(ranks_[next_]); !made) {
+      error_ = made.error();
+      return true;
+    }
+  }
+  return next_ == ranks_.size();
+}
+
+Result<void> KeyMaking::make(Rank& rank) {
+  const LinkCommon& common = keys_->common();
+  if (rank.pair == nullptr) {
+    const auto pair =
+        security::pair_secret(cluster_->by_id(file_)->cluster, *own_, common.incarnation,
+                              {rank.public_key, rank.incarnation});
+    if (!pair) {
+      return fail(pair.error().code,
+                  fmt::format("the entry of rank {}: {}", rank.rank, pair.error().message));
+    }
+    rank.pair = PairPtr(new PairSecret(*pair));
+    rank.made = true;
+  }
+  const security::Secret32 no_job;
+  keys_->add(rank.rank, rank.incarnation,
+             security::root_secret(job_ == nullptr ? no_job : job_->secret, rank.pair->bytes));
+  return {};
+}
+
+void KeyMaking::keep_pairs(PairCache& cache) const {
+  for (const Rank& rank : ranks_) {
+    if (!rank.made) continue;
+    cache.keep({own_->public_key(), rank.public_key, rank.incarnation, file_}, rank.pair);
+  }
+}
+
+}  // namespace gradwire::control

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// @file
+/// Makes the keys of a group, piece by piece, on the worker: secrets of pairs of daemons take 40
+/// microseconds each, and a group may have 1,023. The control thread prepares it and takes what it
+/// has made; in between the worker owns it. It allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "control/keys/cluster_keys.h"
+#include "control/keys/group_keys.h"
+#include "control/keys/pair_cache.h"
+#include "control/keys/user_keys.h"
+
+namespace gradwire::control {
+
+class KeyMaking {
+ public:
+  /// One other rank with which packets are exchanged.
+  struct Rank {
+    std::uint16_t rank = 0;
+    std::uint64_t incarnation = 0;
+    security::PublicKey public_key{};
+    PairPtr pair;  ///< null: to be made
+    bool made = false;
+  };
+  /// Ranks of a piece: a millisecond or two, of pairs and of 16 lanes.
+  static constexpr std::size_t kRanksPerPiece = 16;
+
+  /// @param own      this daemon's key of the user.
+  /// @param cluster  has the group's key `file`.
+  /// @param job      nullptr: the job has no key.
+  KeyMaking(const LinkCommon& common, UserKeyPtr own, ClusterKeysPtr cluster,
+            const security::KeyId& file, JobKeyPtr job, std::vector<Rank> ranks)
+      : own_(std::move(own)),
+        cluster_(std::move(cluster)),
+        file_(file),
+        job_(std::move(job)),
+        ranks_(std::move(ranks)),
+        keys_(std::make_unique<GroupKeys>(common)) {}
+
+  /// One piece. @return whether all is done.
+  [[nodiscard]] bool work();
+
+  [[nodiscard]] const security::PublicKey& own_key() const noexcept { return own_->public_key(); }
+  [[nodiscard]] const security::KeyId& file() const noexcept { return file_; }
+
+  // After that.
+  /// Why there are no keys; names the rank.
+  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
+  [[nodiscard]] std::unique_ptr<GroupKeys> take() noexcept { return std::move(keys_); }
+  /// Pairs that were made, into the cache.
+  void keep_pairs(PairCache& cache) const;
+
+ private:
+  [[nodiscard]] Result<void> make(Rank& rank);
+
+  UserKeyPtr own_;
+  ClusterKeysPtr cluster_;
+  security::KeyId file_;
+  JobKeyPtr job_;
+  std::vector<Rank> ranks_;
+  std::size_t next_ = 0;
+  std::unique_ptr<GroupKeys> keys_;
+  std::optional<Error> error_;
+};
+
+}  // namespace gradwire::control

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/keys/group_keys.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+#include <set>
+
+#include "control/lanes/lane_control.h"
+#include "control/plans/plan_request.h"
+#include "keys_support.h"
+
+namespace gradwire::control {
+namespace {
+
+using security::Mode;
+using security::PacketKey;
+using test::KeyedDaemon;
+
+/// Whether what one seals the other opens.
+bool fit(PacketKey& one, PacketKey& other) {
+  std::array<std::byte, security::kSealedHeaderBytes> header{};
+  std::array<std::byte, 64> payload{};
+  payload[5] = std::byte{9};
+  std::array<std::byte, security::kTagBytes> tag{};
+  one.seal_in_place(7, header, payload, tag);
+  std::array<std::byte, 64> out{};
+  return other.open(7, header, payload, out.data(), tag) && out[5] == std::byte{9};
+}
+
+/// A ring of three in which rank 0 and 2 are the neighbors of 1, and what each has made.
+struct Ring {
+  explicit Ring(JobKeyPtr job = nullptr, std::uint8_t lanes = 2) {
+    std::vector<ipc::RankInfo> table;
+    const security::KeyId id = job == nullptr ? security::KeyId{} : job->id;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      daemons.emplace_back(rank, std::vector<unsigned char>{1});
+      table.push_back(daemons[rank].entry(Mode::kEncrypt, test::kUid, id));
+    }
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      ipc::JoinBody join = test::join_body(rank, table);
+      join.wants = test::wants(Mode::kEncrypt, id);
+      const std::vector<LocalAddress> addresses = {
+          test::local_address(0, "10.0.0." + std::to_string(rank + 1))};
+      auto wanted = plan_request(join, test::rank_info(rank), addresses,
+                                 daemons[rank].keys->for_join(test::kUid, join.wants));
+      if (!wanted) FAIL(wanted.error().message);
+      wanted->lanes = lanes;
+      auto making = daemons[rank].keys->making_for(*wanted, test::kUid, table, job);
+      if (!making) FAIL(making.error().message);
+      while (!(*making)->work()) {
+      }
+      CHECK_FALSE((*making)->error());
+      daemons[rank].keys->keep_pairs_of(**making, test::kUid);
+      plans.push_back(std::move(*wanted));
+      put_keys(plans.back(), (*making)->take());
+    }
+  }
+  GroupKeys& keys(std::size_t rank) { return *plans[rank].keys; }
+  std::deque<KeyedDaemon> daemons;
+  std::vector<PlanRequest> plans;
+};
+
+}  // namespace
+
+TEST_CASE("both ends of a link have the same keys, and no other link has them") {
+  Ring ring;
+  std::set<std::uint64_t> tokens;
+  for (std::uint8_t lane = 0; lane < 2; ++lane) {
+    for (std::uint16_t a = 0; a < 3; ++a) {
+      for (std::uint16_t b = 0; b < 3; ++b) {
+        if (a == b) {
+          CHECK_FALSE(ring.keys(a).has(b));
+          continue;
+        }
+        CHECK(ring.keys(a).tokens(lane, b).to == ring.keys(b).tokens(lane, a).from);
+        tokens.insert(ring.keys(a).tokens(lane, b).to);
+      }
+    }
+  }
+  CHECK(tokens.size() == 12);
+  LinkKeys here = ring.keys(0).take(1, 2);
+  LinkKeys there = ring.keys(2).take(1, 0);
+  CHECK(fit(here.hello_to, there.hello_from));
+  CHECK(fit(there.hello_to, here.hello_from));
+  CHECK_FALSE(fit(here.hello_to, here.hello_from));
+  for (std::size_t generation = 0; generation < 2; ++generation) {
+    CHECK(fit(here.to[generation], there.from[generation]));
+    CHECK(fit(there.to[generation], here.from[generation]));
+  }
+  CHECK_FALSE(fit(here.to[0], there.from[1]));
+  LinkKeys other_lane = ring.keys(2).take(0, 0);
+  CHECK_FALSE(fit(here.to[0], other_lane.from[0]));
+  for (std::uint64_t generation = 2; generation < 5; ++generation) {
+    CHECK(ring.keys(0).generation(1, 2, Direction::kTo) == generation);
+    PacketKey to = ring.keys(0).next(1, 2, Direction::kTo);
+    PacketKey from = ring.keys(2).next(1, 0, Direction::kFrom);
+    CHECK(fit(to, from));
+  }
+  CHECK(ring.keys(0).generation(1, 2, Direction::kFrom) == 2);
+}
+
+TEST_CASE("a plan has the tokens of its keys") {
+  Ring ring;
+  const PlanRequest& plan = ring.plans[1];
+  REQUIRE(plan.tokens.size() == 2);
+  CHECK(plan.tokens[1].upstream == plan.keys->tokens(1, 0));
+  CHECK(plan.tokens[1].downstream == plan.keys->tokens(1, 2));
+  CHECK(plan.payload_bytes == 8128);
+  CHECK(plan.table_hash == ring.plans[0].table_hash);
+  CHECK(plan.table_hash != security::Sha256{});
+  CHECK(plan.security.key == test::key_id(1));
+}
+
+TEST_CASE("a job's key goes into all keys") {
+  Ring ring;
+  Ring with(test::job_key(9));
+  Ring other(test::job_key(8));
+  // Other public keys, too: the same table once with and once without is what counts.
+  CHECK(ring.keys(0).tokens(0, 1).to != with.keys(0).tokens(0, 1).to);
+  KeyedDaemon& daemon = with.daemons[0];
+  const auto tokens = [&](const JobKeyPtr& job) {
+    std::vector<ipc::RankInfo> table;
+    for (KeyedDaemon& each : with.daemons) table.push_back(each.entry(Mode::kEncrypt));
+    auto making = daemon.keys->making_for(with.plans[0], test::kUid, table, job).value();
+    while (!making->work()) {
+    }
+    return making->take()->tokens(0, 1).to;
+  };
+  CHECK(tokens(nullptr) != tokens(test::job_key(9)));
+  CHECK(tokens(test::job_key(9)) == with.keys(0).tokens(0, 1).to);
+  CHECK(tokens(test::job_key(8)) != tokens(test::job_key(9)));
+}
+
+TEST_CASE("pairs are made once for two daemons, and again when a key is retired or taken away") {
+  Ring ring;
+  KeyedDaemon& daemon = ring.daemons[0];
+  CHECK(daemon.keys->pairs().size() == 2);
+  for (std::size_t i = 0; i < Epochs::kKept; ++i) daemon.keys->begun();
+  CHECK(daemon.keys->pairs().size() == 0);
+  std::vector<ipc::RankInfo> table = {daemon.entry(Mode::kEncrypt),
+                                      ring.daemons[1].entry(Mode::kEncrypt),
+                                      ring.daemons[2].entry(Mode::kEncrypt)};
+  const auto making = daemon.keys->making_for(ring.plans[0], test::kUid, table, nullptr);
+  REQUIRE_FALSE(making);
+  CHECK(making.error().message == "the entry of rank 0 is too old: ask for another one");
+}
+
+TEST_CASE("a public key that gives zeros names the rank that has it") {
+  Ring ring;
+  PlanRequest plan = ring.plans[0];
+  std::vector<ipc::RankInfo> table;
+  for (KeyedDaemon& each : ring.daemons) table.push_back(each.entry(Mode::kEncrypt));
+  // Not one of the daemon's: its pair was made, and is kept.
+  plan.security.public_keys[2] = {};
+  auto making = ring.daemons[0].keys->making_for(plan, test::kUid, table, nullptr).value();
+  while (!making->work()) {
+  }
+  REQUIRE(making->error());
+  CHECK_THAT(making->error()->message, Catch::Contains("the entry of rank 2: the X25519"));
+}
+
+TEST_CASE("many pairs are made in pieces") {
+  std::vector<KeyMaking::Rank> ranks;
+  const auto key = std::make_shared<const security::X25519Key>(*security::X25519Key::draw_new());
+  for (std::uint16_t rank = 1; rank <= KeyMaking::kRanksPerPiece + 1; ++rank) {
+    ranks.push_back({rank, rank, security::X25519Key::draw_new()->public_key(), nullptr, false});
+  }
+  LinkCommon common;
+  common.all_ranks = 64;
+  const auto cluster = test::cluster_of({1});
+  KeyMaking making(common, key, cluster, cluster->all()[0].id, nullptr, ranks);
+  CHECK_FALSE(making.work());
+  CHECK(making.work());
+  PairCache cache;
+  making.keep_pairs(cache);
+  CHECK(cache.size() == KeyMaking::kRanksPerPiece + 1);
+  CHECK(making.take()->has(KeyMaking::kRanksPerPiece + 1));
+}
+
+}  // namespace gradwire::control
