@@ -60,7 +60,8 @@ Result<ipc::ControlServerOptions> control_server_options(const config::DaemonCon
 
 Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config,
                                               std::unique_ptr<ipc::ControlServer> server,
-                                              port::XdpSteering& steering) {
+                                              port::XdpSteering& steering,
+                                              control::ClusterKeysPtr keys) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   if (auto guarded = ipc::install_bus_guard(); !guarded) return tl::unexpected(guarded.error());
   if (auto opened = daemon->open_gpu(); !opened) return tl::unexpected(opened.error());
@@ -74,7 +75,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(const config::DaemonConfig& config
   if (auto opened = daemon->open_gpu_lanes(); !opened) return tl::unexpected(opened.error());
   if (config.daemon.capture) daemon->open_capture();
   if (auto measured = daemon->measure(); !measured) return tl::unexpected(measured.error());
-  if (auto started = daemon->start_control(std::move(server)); !started) {
+  if (auto started = daemon->start_control(std::move(server), std::move(keys)); !started) {
     return tl::unexpected(started.error());
   }
   if (auto started = daemon->start_operating(); !started) return tl::unexpected(started.error());
@@ -156,7 +157,8 @@ void Daemon::open_capture() {
   (capture_->available() ? report_.facts : report_.warnings).push_back(capture_->text());
 }
 
-Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
+Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server,
+                                   control::ClusterKeysPtr keys) {
   control::PlanSettings settings(config_.transport);
   settings.shard = shard_config(config_, datapath_->max_payload_bytes());
   settings.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
@@ -196,6 +198,9 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
   options.daemon.datapath = report_.facts;
   options.daemon.warnings = report_.warnings;
   options.limits = control::Limits(config_.limits, config_.timeouts);
+  const bool gpudirect =
+      gpu_device_ != nullptr && gpu_device_->path() == reduce::PayloadPath::kGpuDirect;
+  options.keys = key_options(config_, std::move(keys), datapath_->max_payload_bytes(), gpudirect);
   options.facts = [this](status::Daemon& daemon) {
     const LongestRounds::Round longest = rounds_.longest(clock_.now());
     daemon.control_round_us_max = static_cast<std::uint64_t>(longest.ns / 1'000);
@@ -219,15 +224,20 @@ Result<void> Daemon::start_control(std::unique_ptr<ipc::ControlServer> server) {
                                                 clock_.now(), worker_.get(), closers_.get());
   server_->set_callbacks({
       [this](ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
-             const ipc::Message& message) {
-        manager_->on_message(connection, peer, message, clock_.now());
-      },
+             ipc::Message& message) { on_message(connection, peer, message); },
       [this](ipc::ConnectionId connection) { manager_->on_hangup(connection, clock_.now()); },
       [](const std::string& text) { spdlog::warn("{}", text); },
       [this] { return manager_->steps(); },
   });
   server_->set_wake_fd(datapath_->event_fd());
   return {};
+}
+
+void Daemon::on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
+                        ipc::Message& message) {
+  manager_->on_message(connection, peer, message, clock_.now());
+  // It may have had a job's key.
+  if (message.type() == ipc::MessageType::kDescribe) security::clear(message.body);
 }
 
 Result<void> Daemon::start_operating() {

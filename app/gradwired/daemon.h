@@ -46,9 +46,10 @@ class Daemon {
   /// @param server owned by the daemon from now on; run() also serves clients that have connected
   /// already.
   /// @param steering  of the af_xdp ports; outlives the daemon.
+  /// @param keys      as read_keys() gives them.
   [[nodiscard]] static Result<std::unique_ptr<Daemon>> start(
       const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
-      port::XdpSteering& steering);
+      port::XdpSteering& steering, control::ClusterKeysPtr keys);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -74,7 +75,10 @@ class Daemon {
   void prioritize_lanes();
   [[nodiscard]] host::Subject host_subject() const;
   [[nodiscard]] Result<void> start_operating();
-  [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server);
+  [[nodiscard]] Result<void> start_control(std::unique_ptr<ipc::ControlServer> server,
+                                           control::ClusterKeysPtr keys);
+  void on_message(ipc::ConnectionId connection, const ipc::PeerCredentials& peer,
+                  ipc::Message& message);
   [[nodiscard]] status::Lane lane_facts(std::uint8_t lane) const;
   void serve(const std::atomic<int>& signals);
   [[nodiscard]] std::vector<host::Duty> duties() const;

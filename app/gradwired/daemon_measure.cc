@@ -11,6 +11,7 @@
 #include "config/load.h"
 #include "daemon.h"
 #include "host/nice.h"
+#include "security/packet_key.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -28,6 +29,11 @@ Result<void> Daemon::measure() {
     for (const std::string& warning : gpu_->device().warnings()) {
       report_.warnings.push_back(warning);
     }
+  }
+  if (!config_.security.key_file.empty() && !security::cpu_has_aes()) {
+    report_.warnings.emplace_back(
+        "this CPU has no instructions for AES (aes and pclmulqdq in /proc/cpuinfo): groups whose "
+        "packets are sealed are a tenth as fast or less");
   }
   prioritize_lanes();
   if (auto measured = measure_cores(); !measured) return measured;

@@ -76,8 +76,8 @@ void allow_descriptors() {
 }
 
 int serve(const config::DaemonConfig& config, std::unique_ptr<ipc::ControlServer> server,
-          port::XdpSteering& steering) {
-  auto daemon = Daemon::start(config, std::move(server), steering);
+          port::XdpSteering& steering, control::ClusterKeysPtr keys) {
+  auto daemon = Daemon::start(config, std::move(server), steering, std::move(keys));
   if (!daemon) return complain(daemon.error(), kFailed);
   host::standard_output().write(fmt::format("{}\n", (*daemon)->ready_line()));
   if (const auto served = (*daemon)->run(signals); !served) {
@@ -105,8 +105,10 @@ int run(std::span<const char* const> arguments) {
   }
   const auto config = config::load_file(command_line->config_path, command_line->overrides);
   if (!config) return complain(config.error(), kFailed);
+  auto keys = read_keys(config->security);
+  if (!keys) return complain(keys.error(), kFailed);
   if (command_line->check) {
-    // Checks that depend on this host: the group of the socket, the kernel's addresses.
+    // Checks that depend on this host: key files, the group of the socket, the kernel's addresses.
     const std::string& name = config->daemon.socket_group;
     if (!name.empty()) {
       if (const auto group = group_id(name); !group) return complain(group.error(), kFailed);
@@ -144,7 +146,7 @@ int run(std::span<const char* const> arguments) {
   count_signals();
   give_back_large_blocks();
   allow_descriptors();
-  return serve(*config, std::move(*server), *steering);
+  return serve(*config, std::move(*server), *steering, std::move(*keys));
 }
 
 }  // namespace

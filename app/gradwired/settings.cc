@@ -115,11 +115,39 @@ collective::ShardConfig shard_config(const config::DaemonConfig& config, std::ui
   return out;
 }
 
+Result<control::ClusterKeysPtr> read_keys(const config::SecuritySection& keys) {
+  return control::read_cluster_keys({keys.key_file, keys.second_key_file});
+}
+
+control::KeyOptions key_options(const config::DaemonConfig& config, control::ClusterKeysPtr keys,
+                                std::uint32_t max_payload, bool gpudirect) {
+  control::KeyOptions options;
+  options.mode = control::parse_mode(config.security.mode);
+  options.minimum = control::parse_mode(config.security.minimum);
+  options.files = {config.security.key_file, config.security.second_key_file};
+  options.cluster = std::move(keys);
+  options.sealed_payload_bytes = max_payload;
+  for (const config::PortSection& port : config.ports) {
+    const std::uint64_t most = config::max_payload_bytes(port.mtu - security::kTagBytes, port.ip);
+    options.sealed_payload_bytes =
+        std::min(options.sealed_payload_bytes, static_cast<std::uint32_t>(most));
+  }
+  if (gpudirect) {
+    options.why_no_seals =
+        "payloads stay in GPU memory (gpu.staging = gpudirect), and the CPU could not seal them: "
+        "set gpu.staging to copy or mapped";
+  }
+  return options;
+}
+
 std::string why_no_gpudirect(const config::DaemonConfig& config) {
   // lib/config refuses the same if gpudirect is requested by name.
   if (config.daemon.capture) return "daemon.capture = true makes the CPU copy frames";
   if (config.faults.duplicate > 0 || config.faults.corrupt > 0) {
     return "faults.duplicate and faults.corrupt make the CPU copy and change frames";
+  }
+  if (config.security.mode != "off" || config.security.minimum != "off") {
+    return "security.mode and security.minimum have packets sealed, which the CPU does";
   }
   if (config.ports.empty()) return "the daemon has no port";
   std::string reasons;

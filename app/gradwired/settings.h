@@ -51,6 +51,16 @@ namespace gradwire::gradwired {
 /// @return why payloads cannot lie in GPU memory here, whatever the GPU; empty if they can.
 [[nodiscard]] std::string why_no_gpudirect(const config::DaemonConfig& config);
 
+/// What the files of [security] hold. @return an error that names the file and what is wrong with
+/// it.
+[[nodiscard]] Result<control::ClusterKeysPtr> read_keys(const config::SecuritySection& keys);
+/// @param config       whose ports' MTUs are known.
+/// @param max_payload  of packets that are not sealed.
+/// @param gpudirect    payloads stay in GPU memory.
+[[nodiscard]] control::KeyOptions key_options(const config::DaemonConfig& config,
+                                              control::ClusterKeysPtr keys,
+                                              std::uint32_t max_payload, bool gpudirect);
+
 /// The part of a shard's configuration that is the same for every group of this daemon.
 [[nodiscard]] collective::ShardConfig shard_config(const config::DaemonConfig& config,
                                                    std::uint32_t payload);

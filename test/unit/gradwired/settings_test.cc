@@ -19,6 +19,39 @@ TEST_CASE("lanes are as many as there are worker lcores unless fewer are wanted"
              Catch::Matchers::Contains("lanes.count = 2") && Catch::Matchers::Contains("--lcores"));
 }
 
+TEST_CASE("a sealed packet carries what is left beside its tag, on every port") {
+  config::DaemonConfig config;
+  config.ports = {{.device = "a", .ip = "10.0.0.1", .prefix_bits = 24, .mtu = 9000}};
+  const auto payload = [&](std::uint32_t most) {
+    return key_options(config, nullptr, most, false).sealed_payload_bytes;
+  };
+  CHECK(payload(8896) == 8832);
+  CHECK(payload(1408) == 1408);
+  config.ports.push_back({.device = "b", .ip = "10.0.1.1", .prefix_bits = 24, .mtu = 1500});
+  CHECK(payload(1408) == 1344);
+  config.ports[1].ip = "fd00::1";
+  CHECK(payload(1344) == 1344);
+}
+
+TEST_CASE("what is configured of keys reaches the control plane") {
+  config::DaemonConfig config;
+  config.security = {"encrypt", "authenticate", "/a", "/b"};
+  const control::KeyOptions options = key_options(config, nullptr, 1344, true);
+  CHECK(options.mode == security::Mode::kEncrypt);
+  CHECK(options.minimum == security::Mode::kAuthenticate);
+  CHECK(options.files.first == "/a");
+  CHECK(options.files.second == "/b");
+  CHECK_THAT(options.why_no_seals, Catch::Matchers::Contains("gpu.staging"));
+  CHECK(key_options(config, nullptr, 1344, false).why_no_seals.empty());
+  CHECK(why_no_gpudirect(config) ==
+        "security.mode and security.minimum have packets sealed, which the CPU does");
+  CHECK(*read_keys(config::SecuritySection{}) == nullptr);
+  const auto none = read_keys({"off", "off", "/nonexistent/key", ""});
+  REQUIRE_FALSE(none.has_value());
+  CHECK_THAT(none.error().message,
+             Catch::Matchers::Contains("key file /nonexistent/key: open: No such file"));
+}
+
 TEST_CASE("a port's section becomes the port's configuration") {
   const config::PortSection section{.device = "net_memif0",
                                     .ip = "10.0.0.1",
