@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Key files: made, named and checked. No daemon is asked.
+// Key files: made, named and checked, without a daemon; and a daemon that reads its own again.
 #include <fmt/format.h>
 
 #include <memory>
 
 #include "security/key_file.h"
 #include "security/key_schedule.h"
+#include "table.h"
 #include "verbs.h"
 
 namespace gradwire::cli {
@@ -35,10 +36,26 @@ int check(const std::string& path) {
   return kOk;
 }
 
+int load(const Target& target) {
+  const auto answer = ask(target, ipc::MessageType::kLoadKeys);
+  if (!answer) return complain(answer.error().message);
+  if (target.json) {
+    fmt::print("{}\n", answer->dump(2));
+    return kOk;
+  }
+  const char* place = "key";
+  for (const nlohmann::json& id : answer->value("keys", nlohmann::json::array())) {
+    fmt::print("{} {}\n", place, text_of(id));
+    place = "second key";
+  }
+  return kOk;
+}
+
 }  // namespace
 
 void add_key(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("key", "Make a key file, show its id, or check it");
+  CLI::App* command = app.add_subcommand(
+      "key", "Make a key file, show its id, check it, or have the daemon read its own");
   command->require_subcommand(1);
   struct Verb {
     const char* name;
@@ -56,6 +73,11 @@ void add_key(CLI::App& app, Action& action) {
     sub->add_option("FILE", *path, "The key file")->required();
     sub->callback([path, run = verb.run, &action] { action = [path, run] { return run(*path); }; });
   }
+  CLI::App* sub = command->add_subcommand(
+      "load", "Make the daemon read its key files again, and print the ids of its keys");
+  auto target = std::make_shared<Target>();
+  add_target(*sub, *target);
+  sub->callback([target, &action] { action = [target] { return load(*target); }; });
 }
 
 }  // namespace gradwire::cli

@@ -20,6 +20,12 @@ void add_daemon(std::string& out, const status::Daemon& daemon) {
   for (const status::Address& address : daemon.addresses) {
     out += fmt::format("  port {}: {}\n", address.port, address.address);
   }
+  if (!daemon.keys.empty()) {
+    out += fmt::format("  security: {}, minimum {}, key {}", daemon.security,
+                       daemon.security_minimum, daemon.keys.front());
+    if (daemon.keys.size() > 1) out += fmt::format(", second key {}", daemon.keys[1]);
+    out += '\n';
+  }
   const std::size_t warnings = daemon.warnings.size();
   if (warnings > 0) {
     out += fmt::format("  {} warning{}, see the end\n", warnings, warnings == 1 ? "" : "s");
@@ -61,6 +67,10 @@ void add_group(std::string& out, const status::Group& group) {
       fmt::format("group {} epoch {}: rank {} of {}, {} for {:.3f} s, {} lanes, payload {} bytes\n",
                   group.group_id, group.epoch, group.rank, group.nranks, state_of(group),
                   group.state_since_s, group.lanes, group.payload_bytes);
+  if (!group.key.empty()) {
+    out += fmt::format("  security: {} by key {}{}\n", group.security, group.key,
+                       group.job_key.empty() ? "" : " and the job's " + group.job_key);
+  }
   if (group.aborted) out += fmt::format("  aborted: {}\n", *group.aborted);
   for (const std::string& what : group.waits_for) out += fmt::format("  waits for: {}\n", what);
   for (const status::Member& member : group.members) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "status/counter_table.h"
 
@@ -68,6 +69,20 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
   out.counter("gradwire_log_lines_dropped_total",
               "Lines of the log that were dropped since nobody read it.", {},
               status.daemon.log_lines_dropped);
+  out.gauge("gradwire_security_info",
+            "Constant 1; the labels are security.mode and security.minimum of the daemon.",
+            {{"mode", status.daemon.security}, {"minimum", status.daemon.security_minimum}}, 1);
+  for (std::size_t i = 0; i < status.daemon.keys.size(); ++i) {
+    out.gauge("gradwire_key_info", "Constant 1 for each key of the cluster that the daemon has.",
+              {{"key", status.daemon.keys[i]}, {"place", i == 0 ? "first" : "second"}}, 1);
+  }
+  std::map<std::pair<std::string, std::string>, int> secured;
+  for (const status::Group& group : status.groups) ++secured[{group.security, group.key}];
+  for (const auto& [security, count] : secured) {
+    out.gauge("gradwire_groups_by_security",
+              "Groups by what is done with their packets, and by the id of their key.",
+              {{"mode", security.first}, {"key", security.second}}, count);
+  }
   for (const status::User& user : status.daemon.users) {
     const Labels labels = {{"uid", std::to_string(user.uid)}};
     out.counter("gradwire_user_control_steps_total",

@@ -99,6 +99,23 @@ TEST_CASE("the text says who waits for whom") {
       "warning: lane 0: it floats\n");
 }
 
+TEST_CASE("the text says what is done with packets, and by which keys") {
+  status::DaemonStatus status;
+  using Catch::Matchers::Contains;
+  CHECK_THAT(status_text(status), !Contains("security"));
+  status.daemon.security_minimum = "authenticate";
+  status.daemon.security = "encrypt";
+  status.daemon.keys = {"5f00", "6a11"};
+  status::Group& group = status.groups.emplace_back();
+  group.security = "encrypt";
+  group.key = "6a11";
+  CHECK_THAT(status_text(status),
+             Contains("\n  security: encrypt, minimum authenticate, key 5f00, second key 6a11\n") &&
+                 Contains("\n  security: encrypt by key 6a11\n"));
+  group.job_key = "77ff";
+  CHECK_THAT(status_text(status), Contains("encrypt by key 6a11 and the job's 77ff\n"));
+}
+
 TEST_CASE("faults that are injected stand above all groups") {
   status::DaemonStatus status;
   status.faults.resize(2);

@@ -17,6 +17,9 @@ status::DaemonStatus example() {
   status.daemon.version = "0.1.0";
   status.daemon.state = "draining";
   status.daemon.uptime_s = 4;
+  status.daemon.security_minimum = "authenticate";
+  status.daemon.security = "encrypt";
+  status.daemon.keys = {"5f00", "6a11"};
   status.clients.resize(2);
   status::Lane& lane = status.lanes.emplace_back();
   lane.counters.busy_ns = 2'000'000'000;
@@ -37,6 +40,8 @@ status::DaemonStatus example() {
   formed.handle = 7;
   formed.epoch = 2;
   formed.state = "formed";
+  formed.security = "encrypt";
+  formed.key = "6a11";
   status::Shard& shard = formed.shards.emplace_back();
   shard.smoothed_rtt_us = 50;
   shard.upstream_silence_s = 0.25;
@@ -77,6 +82,11 @@ TEST_CASE("counters and gauges carry base units and labels") {
   CHECK(values.at("gradwire_clients") == 2);
   CHECK(values.at("gradwire_groups,state=formed") == 1);
   CHECK(values.at("gradwire_groups,state=aborted") == 1);
+  CHECK(values.at("gradwire_security_info,mode=encrypt,minimum=authenticate") == 1);
+  CHECK(values.at("gradwire_key_info,key=5f00,place=first") == 1);
+  CHECK(values.at("gradwire_key_info,key=6a11,place=second") == 1);
+  CHECK(values.at("gradwire_groups_by_security,mode=encrypt,key=6a11") == 1);
+  CHECK(values.at("gradwire_groups_by_security,mode=off,key=") == 1);
   CHECK(values.at("gradwire_lane_busy_seconds_total,lane=0") == Approx(2));
   CHECK(values.at("gradwire_op_bytes_total") == 640);
   CHECK(values.at("gradwire_dropped_packets_total,lane=0,reason=short") == 3);
