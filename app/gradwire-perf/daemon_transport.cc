@@ -36,6 +36,12 @@ Result<void> succeed(gw_status status, const char* what) {
 }
 
 /// Members in the order in which they must be destroyed: the last first.
+gw_security security_of(const std::string& name) noexcept {
+  if (name.empty()) return GW_SECURITY_DEFAULT;
+  if (name == "off") return GW_SECURITY_OFF;
+  return name == "encrypt" ? GW_SECURITY_ENCRYPT : GW_SECURITY_AUTHENTICATE;
+}
+
 class DaemonTransport final : public Transport {
  public:
   explicit DaemonTransport(const Options& options)
@@ -93,7 +99,11 @@ Result<Buffers> DaemonTransport::open() {
 
 Result<void> DaemonTransport::join() {
   std::byte info[GW_RANK_INFO_BYTES];
-  auto described = succeed(gw_client_describe(client_.get(), info, sizeof(info)), "describe");
+  gw_describe_options wanted{};
+  wanted.struct_bytes = sizeof(wanted);
+  wanted.security = security_of(options_.security);
+  auto described =
+      succeed(gw_client_describe_for(client_.get(), &wanted, info, sizeof(info)), "describe");
   if (!described) return described;
   const auto meeting = meet(options_, info);
   if (!meeting) return tl::unexpected(meeting.error());
@@ -109,6 +119,7 @@ Result<void> DaemonTransport::join() {
   config.timeout_ms = timeout_ms_;
   config.rank_infos = meeting->rank_infos.data();
   config.rank_infos_bytes = meeting->rank_infos.size();
+  config.security = security_of(options_.security);
   gw_group* group = nullptr;
   const auto joined = succeed(gw_group_join(client_.get(), &config, &group), "join");
   leave_no_trace(options_);

@@ -249,6 +249,9 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       "this process) or bare\n(what the driver alone gives over a link that loses nothing: no "
       "protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
+  app.add_option("--security", options.security,
+                 "Transport daemon: off, authenticate or encrypt; without it as daemons have it")
+      ->check(CLI::IsMember({"off", "authenticate", "encrypt"}));
   app.add_option("--rank", options.rank, "Rank of this process's daemon, from 0");
   app.add_option("--nranks", options.nranks, "How many ranks: one for each daemon")
       ->check(CLI::Range(1u, kMaxRanks));
@@ -259,13 +262,10 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::Range(1u, kMaxMembers));
   app.add_option("--rendezvous", options.rendezvous,
                  "Directory that all ranks see, or tcp://HOST:PORT of rank 0");
-  app.add_option("--epoch", options.epoch,
-                 "A number that differs for each run with the same rendezvous");
-  app.add_option("-b,--begin", options.begin_bytes,
-                 "Smallest size in bytes; K, M and G are powers of 1024")
+  app.add_option("--epoch", options.epoch, "A number that differs for each run of a rendezvous");
+  app.add_option("-b,--begin", options.begin_bytes, "Smallest size; K, M, G are powers of 1024")
       ->transform(as_size);
-  app.add_option("-e,--end", options.end_bytes,
-                 "Largest size in bytes; K, M and G are powers of 1024")
+  app.add_option("-e,--end", options.end_bytes, "Largest size; K, M, G are powers of 1024")
       ->transform(as_size);
   app.add_option("-f,--factor", options.factor, "Factor from one size to the next")
       ->check(CLI::Range(1.01, 1e6));

@@ -83,6 +83,7 @@ struct Options {
   std::vector<std::string> eal_arguments;  ///< the arguments before "--"
   std::string transport = "daemon";        ///< daemon, tcp, rdma, gradwire or bare
   std::string socket;                      ///< empty: the client library's default
+  std::string security;                    ///< of the packets; empty: as the daemons have it
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t folding_ranks = 0;  ///< beside those, hosts that only sum: gradwire.fold runs there

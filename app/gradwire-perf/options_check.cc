@@ -102,6 +102,10 @@ Result<void> check_collective(const Options& options) {
     return refuse(fmt::format("--wire {}: transport {} has no formats; transport daemon has them",
                               name_of(options.wire), options.transport));
   }
+  if (!options.security.empty() && options.transport != "daemon") {
+    return refuse(fmt::format("--security {}: transport {} seals no packet; transport daemon does",
+                              options.security, options.transport));
+  }
   if (!fits(options.wire, options.collective, options.redop, options.datatype)) {
     return refuse(fmt::format("--wire {}: {} {} of {} cannot travel so: {}", name_of(options.wire),
                               name, name_of(options.redop), name_of(options.datatype),

@@ -112,10 +112,11 @@ Result<int> Client::completion_fd() {
   return poll.fd();
 }
 
-Result<ipc::RankInfo> Client::describe() {
+Result<ipc::RankInfo> Client::describe(const JobWants& wants) {
   Lock lock(mutex_);
   const Deadline deadline = Clock::now() + options_.request_timeout;
-  const auto request = connection_.request(lock, ipc::MessageType::kDescribe, {}, deadline);
+  const auto request =
+      connection_.request(lock, ipc::MessageType::kDescribe, wants.body(), deadline);
   if (!request) return tl::unexpected(request.error());
   const auto info = ipc::body_as<ipc::RankInfo>((*request)->reply.body);
   if (!info || info->magic != ipc::RankInfo::kMagic) {
@@ -124,6 +125,7 @@ Result<ipc::RankInfo> Client::describe() {
                             "install the library and the daemon of one release",
                             connection_.path(), (*request)->reply.body.size()));
   }
+  if (auto says = wants.check(*info); !says) return tl::unexpected(says.error());
   return *info;
 }
 

@@ -22,6 +22,7 @@
 #include "client/group_config.h"
 #include "client/handles.h"
 #include "client/held_commands.h"
+#include "client/job_wants.h"
 #include "client/op_request.h"
 #include "client/works.h"
 #include "ipc/control_messages.h"
@@ -53,13 +54,14 @@ class Client final : public std::enable_shared_from_this<Client>, private Connec
   [[nodiscard]] const ipc::OpenReply& open_reply() const noexcept { return open_reply_; }
   [[nodiscard]] Counters counters(std::uint64_t* staging_bytes);
   [[nodiscard]] Result<int> completion_fd();
-  [[nodiscard]] Result<ipc::RankInfo> describe();
+  [[nodiscard]] Result<ipc::RankInfo> describe(const JobWants& wants);
 
   [[nodiscard]] Result<std::unique_ptr<gw_memory>> allocate(std::uint64_t bytes);
   /// On success the memory is unmapped and the caller deletes the handle.
   [[nodiscard]] Result<void> free(gw_memory& memory);
 
-  [[nodiscard]] Result<std::shared_ptr<gw_group>> join(const GroupConfig& config);
+  [[nodiscard]] Result<std::shared_ptr<gw_group>> join(const GroupConfig& config,
+                                                       const JobWants& wants);
   [[nodiscard]] Result<void> leave(gw_group& group);
   [[nodiscard]] Result<void> abort(gw_group& group, const std::string& reason);
   [[nodiscard]] Result<void> group_error(gw_group& group);

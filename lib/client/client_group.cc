@@ -66,8 +66,16 @@ Result<void> check(const GroupConfig& config) {
 
 }  // namespace
 
-Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
+Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config, const JobWants& wants) {
   if (auto valid = check(config); !valid) return tl::unexpected(valid.error());
+  ipc::JoinWants asks;
+  asks.mode = wants.mode();
+  if (wants.has_key()) {
+    // Only the daemon knows the key's id; and it has the key then, whoever asked for the entry.
+    const auto own = describe(wants);
+    if (!own) return tl::unexpected(own.error());
+    asks.job = job_key_of(*own);
+  }
   auto group = std::make_shared<gw_group>();
   group->client = shared_from_this();
   group->config = config;
@@ -81,9 +89,9 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config) {
   head.member_count = config.member_count;
   head.folding_ranks = config.folding_ranks;
   head.timeout_ms = static_cast<std::uint32_t>(config.timeout.count());
-  const std::vector<std::byte> whole =
-      ipc::encode_join(head, config.rank_infos,
-                       config.layout ? config.layout->ranks() : std::span<const std::uint16_t>());
+  const std::vector<std::byte> whole = ipc::encode_join(
+      head, config.rank_infos,
+      config.layout ? config.layout->ranks() : std::span<const std::uint16_t>(), asks);
   std::span<const std::byte> body = whole;
   ipc::UniqueFd memfd;
   if (ipc::is_long(body)) {

@@ -137,6 +137,18 @@ enum {
   GW_WIRE_INT8 = 2  /**< of fp32 and bf16: a byte each, and a scale for 256 of them */
 };
 
+/** What a job wants of the packets of its groups (doc/security.md). A group has the highest that
+ * any of its processes wants. The values never change. */
+typedef int32_t gw_security;
+enum {
+  GW_SECURITY_DEFAULT = 0, /**< the environment's GRADWIRE_SECURITY ("off", "authenticate" or
+                                "encrypt"), and without it the daemon's security.mode */
+  GW_SECURITY_OFF = 1,
+  GW_SECURITY_AUTHENTICATE = 2, /**< nobody on the path changes them */
+  GW_SECURITY_ENCRYPT = 3       /**< nor reads what they carry */
+};
+#define GW_JOB_KEY_BYTES 32u
+
 /* ---- Library ---- */
 
 /** GW_ABI_VERSION of the library that is loaded. Never fails. */
@@ -239,6 +251,24 @@ gw_status gw_client_get_completion_fd(gw_client* client, int* fd);
  * @param info_bytes  size of `info`, at least GW_RANK_INFO_BYTES. */
 gw_status gw_client_describe(gw_client* client, void* info, size_t info_bytes);
 
+typedef struct gw_describe_options {
+  uint32_t struct_bytes;
+  gw_security security;
+  /** [job_key_bytes] a key of the job's own, random, the same for all its processes: others with
+   * the same user id, or with the cluster's key, cannot take part then. NULL: that of the file that
+   * the environment's GRADWIRE_JOB_KEY_FILE names, and without it none. */
+  const void* job_key;
+  uint64_t job_key_bytes; /**< GW_JOB_KEY_BYTES; 0 if job_key is NULL */
+} gw_describe_options;
+
+/** The same for a job that wants something of its packets, or has a key of its own. Pass the same
+ * in gw_group_config. The library keeps no copy of the key; the daemon does, until this client and
+ * its groups are gone.
+ * @param options  NULL: the defaults, as for gw_client_describe().
+ * @return GW_UNSUPPORTED if the daemon has no key, or can seal no packet. */
+gw_status gw_client_describe_for(gw_client* client, const gw_describe_options* options, void* info,
+                                 size_t info_bytes);
+
 /** The status of a daemon as JSON text; needs no client, and opens none.
  * @param socket_path  as for gw_open().
  * @param timeout_ms   0 = 5000.
@@ -297,6 +327,9 @@ typedef struct gw_group_config {
   const void* rank_infos;    /**< [nranks] x GW_RANK_INFO_BYTES, in rank order, from
                                 gw_client_describe() of a client at each rank */
   uint64_t rank_infos_bytes; /**< nranks x GW_RANK_INFO_BYTES */
+  gw_security security;      /**< this and the next as gw_client_describe_for() had them */
+  uint32_t job_key_bytes;
+  const void* job_key;
 } gw_group_config;
 
 /** Joins a group; returns when every member of every rank has joined. Collective. Each rank is one
@@ -321,6 +354,9 @@ typedef struct gw_processes_config {
    * gave at each. The client that joins at the i-th is process `processes` + i. */
   const void* folding_infos;
   uint64_t folding_infos_bytes; /**< a multiple of GW_RANK_INFO_BYTES; 0: there are none */
+  gw_security security;         /**< this and the next as gw_client_describe_for() had them */
+  uint32_t job_key_bytes;
+  const void* job_key;
 } gw_processes_config;
 
 /** gw_group_join() for processes in any order, any number of them at each daemon, such as a part of

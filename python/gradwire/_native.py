@@ -82,6 +82,15 @@ class Counters(ctypes.Structure):
     ]
 
 
+class DescribeOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", ctypes.c_uint32),
+        ("security", ctypes.c_int32),
+        ("job_key", ctypes.c_char_p),
+        ("job_key_bytes", ctypes.c_uint64),
+    ]
+
+
 class GroupConfig(ctypes.Structure):
     _fields_ = [
         ("struct_bytes", ctypes.c_uint32),
@@ -96,6 +105,9 @@ class GroupConfig(ctypes.Structure):
         ("reserved", ctypes.c_uint16),
         ("rank_infos", ctypes.c_char_p),
         ("rank_infos_bytes", ctypes.c_uint64),
+        ("security", ctypes.c_int32),
+        ("job_key_bytes", ctypes.c_uint32),
+        ("job_key", ctypes.c_char_p),
     ]
 
 
@@ -112,6 +124,9 @@ class ProcessesConfig(ctypes.Structure):
         ("infos_bytes", ctypes.c_uint64),
         ("folding_infos", ctypes.c_char_p),
         ("folding_infos_bytes", ctypes.c_uint64),
+        ("security", ctypes.c_int32),
+        ("job_key_bytes", ctypes.c_uint32),
+        ("job_key", ctypes.c_char_p),
     ]
 
 
@@ -187,6 +202,10 @@ _FUNCTIONS = {
     "gw_client_get_counters": (ctypes.c_int, [_Handle, ctypes.POINTER(Counters)]),
     "gw_client_get_completion_fd": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_int)]),
     "gw_client_describe": (ctypes.c_int, [_Handle, ctypes.c_void_p, ctypes.c_size_t]),
+    "gw_client_describe_for": (
+        ctypes.c_int,
+        [_Handle, ctypes.POINTER(DescribeOptions), ctypes.c_void_p, ctypes.c_size_t],
+    ),
     "gw_daemon_status": (
         ctypes.c_int,
         [
@@ -298,6 +317,29 @@ def check(status):
     """Raises where the call that this thread has just made failed."""
     if status != Status.OK:
         raise error_of(status)
+
+
+SECURITY = {None: 0, "off": 1, "authenticate": 2, "encrypt": 3}
+
+
+def wants(security=None, job_key=None):
+    """What a job wants of its packets, as fields of a struct."""
+    if security not in SECURITY:
+        raise ValueError(
+            "security is %r: it must be 'off', 'authenticate' or 'encrypt', or None for "
+            "$GRADWIRE_SECURITY or the daemon's" % (security,)
+        )
+    if job_key is not None and (not isinstance(job_key, bytes) or len(job_key) != 32):
+        raise ValueError("job_key must be 32 bytes, or None for that of $GRADWIRE_JOB_KEY_FILE")
+    return {
+        "security": SECURITY[security],
+        "job_key": job_key,
+        "job_key_bytes": 0 if job_key is None else len(job_key),
+    }
+
+
+def describe_options(**wanted):
+    return DescribeOptions(struct_bytes=ctypes.sizeof(DescribeOptions), **wants(**wanted))
 
 
 def integer(value, name, least, most):

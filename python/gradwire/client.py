@@ -688,18 +688,22 @@ class Client:
         handles, self._unfreed = self._unfreed, []
         self._unfreed += [h for h in handles if lib.gw_memory_free(h) != Status.OK]
 
-    def describe(self):
-        """This daemon as other daemons reach it: opaque bytes for the job's rendezvous."""
+    def describe(self, **wants):
+        """This daemon as other daemons reach it: opaque bytes for the job's rendezvous.
+        ``security`` ("off", "authenticate", "encrypt") and ``job_key`` (32 bytes) are what the job
+        wants of its packets, as in join(); else $GRADWIRE_SECURITY, $GRADWIRE_JOB_KEY_FILE."""
         info = ctypes.create_string_buffer(_native.RANK_INFO_BYTES)
-        check(lib.gw_client_describe(self._live_handle(), info, len(info)))
+        wanted = ctypes.byref(_native.describe_options(**wants))
+        check(lib.gw_client_describe_for(self._live_handle(), wanted, info, len(info)))
         return info.raw
 
     def join(
-        self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0, folding_ranks=0
+        self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0, folding_ranks=0,
+        **wants
     ):
         """Joins a group, collectively; ``rank_infos``: describe() of every rank, in rank order. So
         many of the last ranks as ``folding_ranks`` says have no members: they only sum for the
-        others (Group.serve())."""
+        others (Group.serve()). ``wants`` as for describe()."""
         blob = b"".join(rank_infos)
         config = _native.GroupConfig(
             struct_bytes=ctypes.sizeof(_native.GroupConfig),
@@ -713,17 +717,20 @@ class Client:
             folding_ranks=integer(folding_ranks, "folding_ranks", 0, MAX_U16),
             rank_infos=blob,
             rank_infos_bytes=len(blob),
+            **_native.wants(**wants),
         )
         handle = ctypes.c_void_p()
         check(lib.gw_group_join(self._live_handle(), ctypes.byref(config), ctypes.byref(handle)))
         return Group(self, handle, config.group_id, config.epoch)
 
-    def join_processes(self, group_id, epoch, process, infos, timeout=30.0, folding_infos=()):
+    def join_processes(
+        self, group_id, epoch, process, infos, timeout=30.0, folding_infos=(), **wants
+    ):
         """Joins a group, collectively, as number ``process`` of ``len(infos)`` processes: in any
         order, and any number of them at each daemon. ``infos``: describe() of every process's
         client, in the group's order, the same on all. Roots and blocks go by that order.
         ``folding_infos``: likewise of daemons that only sum for the others (Group.serve()): whoever
-        joins at the i-th of them is process ``len(infos) + i``."""
+        joins at the i-th of them is process ``len(infos) + i``. ``wants`` as for describe()."""
         blob = b"".join(infos)
         folding = b"".join(folding_infos)
         config = _native.ProcessesConfig(
@@ -737,6 +744,7 @@ class Client:
             infos_bytes=len(blob),
             folding_infos=folding or None,
             folding_infos_bytes=len(folding),
+            **_native.wants(**wants),
         )
         handle = ctypes.c_void_p()
         check(

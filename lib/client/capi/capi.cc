@@ -146,6 +146,11 @@ gw_status gw_client_get_completion_fd(gw_client* handle, int* fd) {
 }
 
 gw_status gw_client_describe(gw_client* handle, void* info, size_t info_bytes) {
+  return gw_client_describe_for(handle, nullptr, info, info_bytes);
+}
+
+gw_status gw_client_describe_for(gw_client* handle, const gw_describe_options* options, void* info,
+                                 size_t info_bytes) {
   return guarded([&]() -> Result<void> {
     if (handle == nullptr) return null_argument("client");
     if (info == nullptr) return null_argument("info");
@@ -155,7 +160,11 @@ gw_status gw_client_describe(gw_client* handle, void* info, size_t info_bytes) {
                               info_bytes, GW_RANK_INFO_BYTES));
     }
     if (is_forked(handle)) return forked();
-    const auto result = handle->client->describe();
+    const auto given = read_struct(options, sizeof(gw_describe_options), "gw_describe_options");
+    if (!given) return tl::unexpected(given.error());
+    const auto wants = JobWants::of(given->security, given->job_key, given->job_key_bytes);
+    if (!wants) return tl::unexpected(wants.error());
+    const auto result = handle->client->describe(*wants);
     if (!result) return tl::unexpected(result.error());
     std::memcpy(info, &*result, sizeof(*result));
     return {};

@@ -20,8 +20,13 @@ std::vector<ipc::RankInfo> infos_of(const void* bytes, std::size_t count) {
   return infos;
 }
 
-Result<void> join(gw_client& handle, const client::GroupConfig& config, gw_group** group) {
-  auto result = handle.client->join(config);
+/// @param given  the caller's struct.
+template <class Config>
+Result<void> join(gw_client& handle, const client::GroupConfig& config, const Config& given,
+                  gw_group** group) {
+  const auto wants = client::JobWants::of(given.security, given.job_key, given.job_key_bytes);
+  if (!wants) return tl::unexpected(wants.error());
+  auto result = handle.client->join(config, *wants);
   if (!result) return tl::unexpected(result.error());
   (*result)->self = *result;
   *group = result->get();
@@ -38,7 +43,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     if (config == nullptr) return null_argument("config");
     if (group == nullptr) return null_argument("group");
     if (is_forked(handle)) return forked();
-    const auto given = read_struct(config, sizeof(gw_group_config), "gw_group_config");
+    const auto given = read_struct(config, offsetof(gw_group_config, security), "gw_group_config");
     if (!given) return tl::unexpected(given.error());
     if (given->reserved != 0) return reserved("gw_group_config", given->reserved);
     if (given->rank_infos == nullptr) return null_argument("rank_infos");
@@ -62,7 +67,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     known.member_count = given->member_count == 0 ? std::uint16_t{1} : given->member_count;
     known.timeout = std::chrono::milliseconds(*timeout);
     known.rank_infos = infos;
-    return join(*handle, known, group);
+    return join(*handle, known, *given, group);
   });
 }
 
@@ -106,7 +111,7 @@ gw_status gw_group_join_processes(gw_client* handle, const gw_processes_config* 
     if (!known) return tl::unexpected(known.error());
     known->key = GroupKey{given->group_id, given->epoch};
     known->timeout = std::chrono::milliseconds(*timeout);
-    return join(*handle, *known, group);
+    return join(*handle, *known, *given, group);
   });
 }
 

@@ -63,7 +63,12 @@ class FakeDaemon {
   std::atomic<bool> no_formats{false};        ///< the status says that groups have no wire formats
   std::atomic<bool> forge_completion{false};  ///< writes one completion of no op to every client
   std::atomic<std::uint64_t> bytes_lie{0};    ///< that are told of receives more than came
-  std::atomic<bool> cut_off{false};           ///< hangs every client up, and says why
+  std::atomic<bool> is_old{false};            ///< it knows no keys
+  std::atomic<std::size_t> described_bytes{0};  ///< of the last request for an entry
+  /// What the last join wanted: the mode, and the first byte of the job's key.
+  std::atomic<ipc::WantedMode> joined_mode{ipc::WantedMode::kDaemons};
+  std::atomic<std::uint8_t> joined_job{0};
+  std::atomic<bool> cut_off{false};  ///< hangs every client up, and says why
   /// Memory is on the CUDA device 0, and what is wrong with what is said of it.
   std::atomic<bool> on_gpu{false};
   enum class Lie : int { kNone, kTooLarge, kBadHandle, kOtherGpu };

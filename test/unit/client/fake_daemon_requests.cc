@@ -35,6 +35,12 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
       ipc::RankInfo info;
       info.incarnation = place.rank_index + 1000;
       info.lanes = 1;
+      if (const auto wanted = ipc::body_as<ipc::DescribeRequest>(message.body); wanted && !is_old) {
+        // Where the entry has the wish, and the id of the job's key: here the key's first bytes.
+        info.keys[2] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(wanted->mode) - 1);
+        if (wanted->has_job_key != 0) std::copy_n(wanted->job_key, 8, info.keys + 88);
+      }
+      described_bytes = message.body.size();
       return reply(place, header, ipc::bytes_of(info));
     }
     case MessageType::kJoin:
@@ -58,6 +64,7 @@ void FakeDaemon::on_message(const Place& place, ipc::Message&& message) {
     case MessageType::kClose:
       return;
     case MessageType::kInject:
+    case MessageType::kLoadKeys:
     case MessageType::kTrace:
     case MessageType::kDrain:
     case MessageType::kGroupAborted:
@@ -75,6 +82,8 @@ void FakeDaemon::join(const Place& place, const ipc::Message& message) {
     return refuse(place, message.header, ErrorCode::kInvalidArgument,
                   "this daemon is not that rank");
   }
+  joined_mode = body->wants.mode;
+  joined_job = body->wants.job[0];
   Group& group = groups_[{request.group_id, request.epoch}];
   if (group.all.empty()) {
     group.handle = next_id_++;
