@@ -244,8 +244,28 @@ void Manager::on_notice(const command::Notice& notice, TimeNs now) {
     case command::NoticeType::kClientFault:
       return clients_.on_fault(notice, now);
     case command::NoticeType::kKeyWanted:
-      return;  // No group of a daemon seals its packets yet.
+      if (Group* group = groups_.by_handle(notice.group_handle)) supply_key(*group, notice);
+      return;
   }
+}
+
+/// The key of another generation, by which a lane's packets to a rank or from it go on.
+void Manager::supply_key(Group& group, const command::Notice& notice) {
+  GroupKeys* const keys = group.wanted.keys.get();
+  const collective::KeyWish& wish = notice.wish;
+  if (keys == nullptr || notice.lane >= keys->common().lanes || !keys->has(wish.rank) ||
+      keys->generation(notice.lane, wish.rank, wish.direction) != wish.generation) {
+    spdlog::error("{}: lane {} wants a key of rank {} that does not come next", key_text(group.key),
+                  notice.lane, wish.rank);
+    return;
+  }
+  command::Request request;
+  request.type = command::RequestType::kSupplyKey;
+  request.group_handle = group.handle;
+  request.wish = wish;
+  request.key =
+      std::make_shared<security::PacketKey>(keys->next(notice.lane, wish.rank, wish.direction));
+  requests_.send(notice.lane, std::move(request));
 }
 
 void Manager::on_aborted(Group& group, const command::Notice& notice, TimeNs now) {

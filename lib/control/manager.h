@@ -103,6 +103,7 @@ class Manager {
   [[nodiscard]] bool may_operate(const PendingReply& to, const ipc::PeerCredentials& peer);
   void load_keys(const PendingReply& to);
   void on_notice(const command::Notice& notice, TimeNs now);
+  void supply_key(Group& group, const command::Notice& notice);
   void on_aborted(Group& group, const command::Notice& notice, TimeNs now);
   void on_request_done(const command::Notice& notice, TimeNs now);
   void take_notices(TimeNs now);

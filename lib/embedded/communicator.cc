@@ -83,6 +83,11 @@ Result<void> Communicator::open() {
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
+  keys_ = std::make_unique<control::DaemonKeys>(config_.keys, *incarnation);
+  if (keys_->has_keys()) {
+    if (auto written = keys_->write(info_, ::geteuid(), keys_->mode(), {}); !written)
+      return written;
+  }
   info_.checksum = control::checksum_of(info_);
 
   if (datapath_->lanes() > 1) {
@@ -139,7 +144,10 @@ bool Communicator::take_reports() noexcept {
 void Communicator::take_notices() noexcept {
   command::Notice notice;
   while (control_->next_notice(notice)) {
-    if (notice.type == command::NoticeType::kRequestDone) --requests_open_;
+    if (notice.type == command::NoticeType::kKeyWanted) supply_key(notice);
+    if (notice.type == command::NoticeType::kRequestDone && !take_key_request(notice.request)) {
+      --requests_open_;
+    }
     if (notice.type == command::NoticeType::kGroupAborted && !reason_.is_set()) {
       reason_ = notice.reason;
     }
@@ -238,8 +246,10 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
   join.request.rank = rank;
   join.request.nranks = static_cast<std::uint16_t>(table.size());
   join.table.assign(table.begin(), table.end());
-  auto wanted = control::plan_request(join, info_, control_->addresses());
+  auto wanted = control::plan_request(join, info_, control_->addresses(),
+                                      keys_->for_join(::geteuid(), join.wants));
   if (!wanted) return tl::unexpected(wanted.error());
+  if (auto made = make_keys(*wanted, table); !made) return made;
   // One path for each lane, since nobody would leave out one that is silent.
   const auto shorten = [&](std::vector<control::NeighborPath>& paths) {
     if (paths.size() > wanted->lanes) paths.resize(wanted->lanes);

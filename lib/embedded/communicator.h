@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "collective/shard.h"
+#include "control/keys/daemon_keys.h"
 #include "control/lanes/datapath_lanes.h"
 #include "ipc/control_messages.h"
 #include "lane/clock.h"
@@ -43,6 +44,9 @@ struct Config {
   std::uint8_t dscp = 0;
   bool ecn = false;
   std::vector<control::StaticNeighbor> neighbors;
+  /// How the rank's packets are sealed (doc/security.md), and by which key: its `mode`, `cluster`
+  /// and `sealed_payload_bytes` are looked at. Off, without a key, if it is left alone.
+  control::KeyOptions keys;
 };
 
 /// An op as the caller posts it. `input` and `output` are [count] of `datatype`; they are the same
@@ -116,6 +120,15 @@ class Communicator {
   [[nodiscard]] Result<void> resolve(std::span<control::NeighborPath> paths, control::Asking asking,
                                      TimeNs deadline);
   [[nodiscard]] Result<void> send(command::RequestType type, TimeNs deadline);
+
+  // communicator_keys.cc
+  /// Makes the keys of a group whose mode is not off.
+  [[nodiscard]] Result<void> make_keys(control::PlanRequest& wanted,
+                                       std::span<const ipc::RankInfo> table);
+  /// A lane wants the key of another generation.
+  void supply_key(const command::Notice& notice);
+  /// A lane is done with a request. @return whether it was one of those.
+  bool take_key_request(const command::Request* request) noexcept;
   [[nodiscard]] Error aborted() const;
 
   Config config_;
@@ -124,6 +137,9 @@ class Communicator {
   std::unique_ptr<lane::LaneThreads> threads_;
   std::unique_ptr<control::DatapathLanes> control_;
   ipc::RankInfo info_;
+  std::unique_ptr<control::DaemonKeys> keys_;
+  std::shared_ptr<control::GroupKeys> group_keys_;  ///< none: packets are not sealed
+  std::vector<std::unique_ptr<command::Request>> key_requests_;
 
   command::GroupPlan* plan_ = nullptr;
   std::vector<command::Request> requests_;  ///< [lanes of the group], those under way

@@ -31,6 +31,7 @@
 #include "cpu_model.h"
 #include "embedded/communicator.h"
 #include "port/eal.h"
+#include "security/secret.h"
 #include "support/ring_ports.h"
 
 namespace gradwire::perf {
@@ -56,9 +57,22 @@ T need(Result<T> result) {
 struct Options {
   std::vector<std::uint32_t> payloads = {1408, 8896};
   std::vector<std::uint64_t> sizes = {std::uint64_t{1} << 20, std::uint64_t{64} << 20};
+  std::vector<std::string> security = {"off"};
   std::array<int, 2> cores = {0, 1};
   int turns = 20;
 };
+
+/// How packets are sealed. What an MTU carries then is 64 bytes less (doc/security.md, Payload).
+struct Sealing {
+  security::Mode mode = security::Mode::kOff;
+  control::ClusterKeysPtr keys;
+};
+Sealing sealing_of(const std::string& mode) {
+  if (mode == "off") return {};
+  security::Secret32 key;
+  need(security::draw(key.span()));
+  return {control::parse_mode(mode), std::make_shared<control::ClusterKeys>(key)};
+}
 
 wire::IpAddress ip_of(int rank) { return *wire::parse_ip(rank == 0 ? "10.0.0.1" : "10.0.0.2"); }
 
@@ -83,9 +97,10 @@ void on_both_cores(const Options& options, Body&& body) {
 /// Two ranks whose packets have one payload and one integrity.
 class Pair {
  public:
-  Pair(const Options& options, std::uint32_t payload, bool payload_crc)
+  Pair(const Options& options, std::uint32_t payload, bool payload_crc, const Sealing& sealing)
       : options_(options),
-        name_(fmt::format("l{}{}", payload, payload_crc ? "p" : "l")),
+        name_(fmt::format("l{}{}{}", payload, payload_crc ? "p" : "l",
+                          static_cast<int>(sealing.mode))),
         ports_(name_) {
     if (!ports_.made()) die("the net_ring ports cannot be had");
     for (int r = 0; r < 2; ++r) {
@@ -100,6 +115,9 @@ class Pair {
       config.datapath.max_payload_bytes = payload;
       config.datapath.name = name_ + (r == 0 ? "a" : "b");
       config.datapath.polling.mode = lane::PollingMode::kBusy;
+      config.keys.mode = sealing.mode;
+      config.keys.cluster = sealing.keys;
+      config.keys.sealed_payload_bytes = payload - 64;
       config.datapath.payload_crc = config.shard.payload_crc = payload_crc;
       // Nobody drives the lanes while other rows are measured, and results checked.
       config.shard.timeouts.silence_ns = 600 * kSecond;
@@ -152,6 +170,7 @@ struct Row {
   Pair* pair = nullptr;
   std::uint32_t payload = 0;
   bool payload_crc = true;
+  std::string security;
   std::uint64_t bytes = 0;
   std::vector<double> seconds;
   std::uint64_t packets = 0;  ///< sent and received by rank 0, in all ops
@@ -194,9 +213,10 @@ void print(Row& row) {
   const auto packets = static_cast<double>(row.packets) / static_cast<double>(row.seconds.size());
   // With two ranks each byte of the op leaves each rank once.
   const double gigabits = 8e-9 * static_cast<double>(row.bytes);
-  fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:.0f} | {:.0f} | {:.2f} |\n", row.payload,
-             row.payload_crc ? "payload" : "link", row.bytes, gigabits / median, gigabits / best,
-             median * static_cast<double>(rte_get_tsc_hz()) / packets * 2,
+  fmt::print("| {} | {} | {} | {} | {:.1f} | {:.1f} | {:.0f} | {:.0f} | {:.2f} |\n",
+             row.security == "off" ? row.payload : row.payload - 64,
+             row.payload_crc ? "payload" : "link", row.security, row.bytes, gigabits / median,
+             gigabits / best, median * static_cast<double>(rte_get_tsc_hz()) / packets * 2,
              best * static_cast<double>(rte_get_tsc_hz()) / packets * 2,
              static_cast<double>(row.copies) * 2 / static_cast<double>(row.packets));
 }
@@ -208,6 +228,8 @@ int run(int argc, char** argv) {
   app.add_option("--payloads", options.payloads, "bytes of a chunk, a multiple of 64")
       ->check(CLI::Range(64, 8896));
   app.add_option("--sizes", options.sizes, "bytes of an op")->check(CLI::Range(64, 256 << 20));
+  app.add_option("--security", options.security, "off, authenticate, encrypt")
+      ->check(CLI::IsMember({"off", "authenticate", "encrypt"}));
   app.add_option("--cores", options.cores, "one for each rank");
   app.add_option("--turns", options.turns, "ops of each row")->check(CLI::Range(1, 1000));
   CLI11_PARSE(app, argc, argv);
@@ -223,13 +245,17 @@ int run(int argc, char** argv) {
     std::vector<Row> rows;
     for (const std::uint32_t payload : options.payloads) {
       for (const bool payload_crc : {true, false}) {
-        pairs.push_back(std::make_unique<Pair>(options, payload, payload_crc));
-        for (const std::uint64_t bytes : options.sizes) {
-          Row& row = rows.emplace_back();
-          row.pair = pairs.back().get();
-          row.payload = payload;
-          row.payload_crc = payload_crc;
-          row.bytes = bytes / sizeof(float) * sizeof(float);
+        for (const std::string& security : options.security) {
+          pairs.push_back(
+              std::make_unique<Pair>(options, payload, payload_crc, sealing_of(security)));
+          for (const std::uint64_t bytes : options.sizes) {
+            Row& row = rows.emplace_back();
+            row.pair = pairs.back().get();
+            row.payload = payload;
+            row.payload_crc = payload_crc;
+            row.security = security;
+            row.bytes = bytes / sizeof(float) * sizeof(float);
+          }
         }
       }
     }
@@ -242,9 +268,10 @@ int run(int argc, char** argv) {
                static_cast<double>(rte_get_tsc_hz()) / 1e9, options.cores[0], options.cores[1],
                options.turns);
     fmt::print(
-        "| payload | integrity | bytes of an op | Gbit/s, median | best | cycles for a packet "
+        "| payload | integrity | security | bytes of an op | Gbit/s, median | best | cycles for a "
+        "packet "
         "sent and one received, median | best | copies for each |\n|{}\n",
-        "---|---|---|---|---|---|---|---|");
+        "---|---|---|---|---|---|---|---|---|");
     for (Row& row : rows) print(row);
   }
   std::fflush(nullptr);

@@ -124,6 +124,39 @@ TEST_CASE("a group's keys are in its plan, and in its tokens") {
   daemon.take_join_reply(1);
 }
 
+TEST_CASE("a lane that wants the next key gets it, and no other") {
+  Daemon daemon;
+  daemon.open(1);
+  daemon.join_with(1, daemon.join_of(daemon.described(1, Mode::kEncrypt), Mode::kEncrypt));
+  daemon.all_lanes_formed(1);
+  daemon.take_join_reply(1);
+  const auto wish = [&](std::uint64_t handle, std::uint8_t lane, std::uint16_t rank,
+                        std::uint64_t generation) {
+    command::Notice notice;
+    notice.type = command::NoticeType::kKeyWanted;
+    notice.group_handle = handle;
+    notice.lane = lane;
+    notice.wish = {rank, security::Direction::kFrom, generation};
+    daemon.lanes.notices.push_back(notice);
+    daemon.poll();
+    return daemon.lanes.holding(command::RequestType::kSupplyKey).size();
+  };
+  CHECK(wish(99, 0, 1, 2) == 0);  // no group
+  CHECK(wish(1, 0, 1, 3) == 0);   // 2 comes first
+  CHECK(wish(1, 0, 0, 2) == 0);   // this rank itself
+  CHECK(wish(1, 9, 1, 2) == 0);   // no lane
+  REQUIRE(wish(1, 0, 1, 2) == 1);
+  const command::Request& supply = *daemon.lanes.holding(command::RequestType::kSupplyKey).front();
+  CHECK(supply.group_handle == 1);
+  CHECK(supply.wish.generation == 2);
+  CHECK(*supply.key);
+  CHECK(wish(1, 0, 1, 2) == 1);  // it is given once
+  CHECK(wish(1, 0, 1, 3) == 2);
+  CHECK(daemon.lanes.finish(command::RequestType::kSupplyKey) == 2);
+  daemon.poll();
+  CHECK(daemon.status_json()["lanes"][0]["requests_unsent"] == 0);
+}
+
 TEST_CASE("a group that wants off has no keys") {
   Daemon daemon;
   daemon.open(1);

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Keys of an embedded rank's group: made when it forms, and renewed while it runs.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "control/plans/plan_request.h"
+#include "embedded/communicator.h"
+
+namespace gradwire::embedded {
+
+Result<void> Communicator::make_keys(control::PlanRequest& wanted,
+                                     std::span<const ipc::RankInfo> table) {
+  if (wanted.security.mode == security::Mode::kOff) return {};
+  auto making = keys_->making_for(wanted, ::geteuid(), table, nullptr);
+  if (!making) return tl::unexpected(making.error());
+  while (!(*making)->work()) {
+  }
+  if (const auto& error = (*making)->error()) return tl::unexpected(*error);
+  group_keys_ = (*making)->take();
+  control::put_keys(wanted, group_keys_);
+  keys_->begun();
+  return {};
+}
+
+void Communicator::supply_key(const command::Notice& notice) {
+  if (group_keys_ == nullptr) return;
+  auto request = std::make_unique<command::Request>();
+  request->type = command::RequestType::kSupplyKey;
+  request->group_handle = notice.group_handle;
+  request->wish = notice.wish;
+  request->key = std::make_shared<security::PacketKey>(
+      group_keys_->next(notice.lane, notice.wish.rank, notice.wish.direction));
+  // There are a request for each link and direction at most, and a lane's ring has room for more.
+  if (datapath_->send(notice.lane, request.get())) key_requests_.push_back(std::move(request));
+}
+
+bool Communicator::take_key_request(const command::Request* request) noexcept {
+  const auto found = std::find_if(key_requests_.begin(), key_requests_.end(),
+                                  [&](const auto& each) { return each.get() == request; });
+  if (found == key_requests_.end()) return false;
+  key_requests_.erase(found);
+  return true;
+}
+
+}  // namespace gradwire::embedded
