@@ -21,7 +21,8 @@ constexpr std::array<DriverRow, 6> kRows = {{
     // need. It copies a frame into one mbuf, whatever the frame's length: a peer whose `bsize` is
     // larger and that sends such a frame writes behind the mbuf. A frame of several segments may
     // take a slot for each, and before 24.11.5 the marks of such frames stayed on their slots, so
-    // that later frames were glued together. Frames of gradwire are one segment on this driver.
+    // that later frames were glued together: such releases are refused (memif_release.h). Frames of
+    // gradwire are one segment on this driver.
     {.driver = "net_memif",
      .rx_exclusive = true,
      .rx_interrupts = false,

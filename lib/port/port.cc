@@ -21,6 +21,7 @@
 
 #include "port/frame_probe.h"
 #include "port/interrupt_thread.h"
+#include "port/memif/memif_release.h"
 #include "port/memif/wake_socket.h"
 #include "port/payload_split.h"
 
@@ -114,14 +115,16 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
   port->row_ = &driver_row(info.driver_name != nullptr ? info.driver_name : "");
   DeviceFacts facts;
   facts.devargs = device_arguments(info);
-  if (port->row_->limit == FrameLimitRule::kMemifBuffer &&
-      devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("port {}: with zero-copy=yes, memif assumes that all memory is one "
-                            "region and may send garbage: leave zero-copy=yes out",
-                            config.device));
-  }
   if (port->row_->limit == FrameLimitRule::kMemifBuffer) {
+    if (auto sound = memif_is_sound(running_dpdk(), config.device); !sound) {
+      return tl::unexpected(sound.error());
+    }
+    if (devarg(facts.devargs, "zero-copy").value_or("no") == "yes") {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("port {}: with zero-copy=yes, memif assumes that all memory is one "
+                              "region and may send garbage: leave zero-copy=yes out",
+                              config.device));
+    }
     if (MemifEnd end = memif_end(facts.devargs); end.client) port->client_end_ = std::move(end);
   }
   facts.max_rx_pktlen = info.max_rx_pktlen;
