@@ -3,12 +3,13 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "nccl_net/log.h"
@@ -27,10 +28,13 @@ constexpr int kUnknownMbps = 10'000;
 std::string last_error() { return gw_last_error(); }
 
 /// "up 25000 Mbit/s full duplex"; a link without a speed is "up".
-int speed_of(const std::string& link) {
+int speed_of(std::string_view link) {
+  constexpr std::string_view kUp = "up ";
   int mbps = 0;
-  if (std::sscanf(link.c_str(), "up %d Mbit/s", &mbps) == 1 && mbps > 0) return mbps;
-  return kUnknownMbps;
+  if (link.starts_with(kUp)) {
+    std::from_chars(link.data() + kUp.size(), link.data() + link.size(), mbps);
+  }
+  return mbps > 0 ? mbps : kUnknownMbps;
 }
 
 std::string resolved(const std::string& path) {
