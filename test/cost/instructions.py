@@ -4,9 +4,10 @@
 counted by callgrind: no clock, so the same on every machine and under every load. Fails above the
 bounds.
 
-usage: instructions.py CHUNK_COST [--idle | --payloads]     the program that chunk_cost.cc makes,
-optimized by gcc; in place of the others --idle: what packets off the ring cost, and rounds beside
-idle groups; --payloads: what a chunk costs at other payloads, to be compared with another build
+usage: instructions.py CHUNK_COST [--idle | --payloads] [--other-gcc]    the program that
+chunk_cost.cc makes, optimized by gcc; in place of the others --idle: what packets off the ring
+cost, and rounds beside idle groups; --payloads: what a chunk costs at other payloads, to be
+compared with another build; --other-gcc: by a gcc that is not 12, so that bounds are wider
 """
 import collections
 import re
@@ -18,6 +19,9 @@ Cost = collections.namedtuple("Cost", "what test function number most")
 
 # The bounds are what was measured with gcc 12 -O2 on 2026-11-21 and some room for other libraries'
 # versions. Raise them with a reason. Numbers are chunk_cost.cc's.
+# Of another gcc they are wider by this factor: 14 with DPDK 24.11, and with the assertions of
+# libstdc++ that Meson 1.7 turns on, takes 5,363 for "a chunk".
+OTHER_GCC = 1.06
 COSTS = [
     # All work of both ranks for 1,024 bytes: sending and receiving at hops 0 and 1, CRC, fold,
     # acknowledgements, rounds of the lanes. Two ops of 2,000 chunks. Measured 7,460;
@@ -94,10 +98,11 @@ def main() -> int:
     good = True
     idle = "--idle" in sys.argv
     payloads = "--payloads" in sys.argv
+    wider = OTHER_GCC if "--other-gcc" in sys.argv else 1
     for cost in PAYLOADS if payloads else OFF_RING if idle else COSTS:
         each = instructions(sys.argv[1], cost)
-        print(f"{cost.what}: {each:.0f} instructions, {cost.most} allowed")
-        good &= 0 < each <= cost.most
+        print(f"{cost.what}: {each:.0f} instructions, {cost.most * wider:.0f} allowed")
+        good &= 0 < each <= cost.most * wider
     pairs = [(FEW, MANY, *each) for each in IDLE] if idle else []
     if idle:
         pairs.append((*HELLOS, "a stranger's hello", "flooded_round", 100 * 16))
