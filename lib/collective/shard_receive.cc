@@ -141,9 +141,12 @@ void Shard::on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketS
     return on_data(run, now);
   }
   if (rails_.several_paths() && drop == Drop::kNone) [[unlikely]] {
-    const bool any = wire::goes_to_any_rank(packet.common.type);
-    Rails::note_path(packet, from.path,
-                     any ? ends_.of(packet.common.from_rank) : links()[from.link]->end);
+    // An abort may come from a rank to which there is no link.
+    if (wire::goes_to_any_rank(packet.common.type)) {
+      Rails::note_path(packet, from.path, ends_.of(packet.common.from_rank));
+    } else if (from.link != kNoLink) {
+      Rails::note_path(packet, from.path, links()[from.link]->end);
+    }
   }
   if (drop != Drop::kNone) {
     // Nothing of it takes effect.
