@@ -42,7 +42,7 @@ void RecordPipe::flush() {
 
 bool RecordPipe::next(Record& record) {
   if (in_end_ - in_begin_ < sizeof(record) && !ended_) {
-    std::memmove(in_.data(), &in_[in_begin_], in_end_ - in_begin_);
+    std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
     const ssize_t got = recv(socket(), &in_[in_end_], in_.size() - in_end_, MSG_DONTWAIT);
