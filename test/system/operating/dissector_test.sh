@@ -80,7 +80,8 @@ for field in type again op_seq total_count chunk collective since tile.echo tile
   fields+=(-e "gradwire.$field")
 done
 read_capture "$run_dir/tiles.pcap" -T fields -E separator='|' -E occurrence=a \
-  "${fields[@]}" -e _ws.expert.message >"$run_dir/tiles"
+  "${fields[@]}" -e _ws.expert.message |
+  sed 's/\bTrue\b/1/g; s/\bFalse\b/0/g' >"$run_dir/tiles" # as Wireshark 4.4 says it
 cat >"$run_dir/tiles.wanted" <<TEXT
 16|0|1|16|7|0|0||0|0|0|0|||||||||
 17|0|1|16||0|1|9|2|1|0|0|||||||||
