@@ -18,10 +18,9 @@ need_debian() {
   command -v apt-get dpkg-query apt-cache | awk 'END {exit NR != 3}' ||
     die "this script installs packages by apt-get, which '${system:-this system}' does not have." \
       "Install what scripts/packages.debian names and build with Meson by hand."
-  system=$(. /etc/os-release && printf '%s %s' "${ID:-}" "${VERSION_ID:-}")
-  case $system in
+  case $(. /etc/os-release && printf '%s %s' "${ID:-}" "${VERSION_ID:-}") in
     'debian 12' | 'debian 13') ;;
-    *) note "warning: this is not Debian 12 or 13, and nobody has tried '$system'" ;;
+    *) note "warning: '$system' is neither Debian 12 nor 13: doc/releases.md has what is known" ;;
   esac
 }
 
