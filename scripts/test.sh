@@ -6,7 +6,7 @@
 
 usage() {
   cat <<TEXT
-scripts/test.sh [--clang] [--sanitize KINDS [--lean]] [--suites LIST] [--build FOLDER]
+scripts/test.sh [--clang] [--sanitize KINDS [--lean]] [--suites LIST [--needed]] [--build FOLDER]
 
 Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
 fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per target), system
@@ -27,6 +27,7 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per tar
                     FOLDER/torch-venv, or \$GRADWIRE_TORCH_VENV: 5 GB, minutes; torch_quick is a
                     part of it that takes two minutes
                     sanitized: the stories that do not compute for minutes with sanitizers
+  --needed          build only what the tests of these suites need; so do sanitizers' builds
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --build-only      build and run nothing
   --no-setup        do not install packages or reserve hugepages
@@ -43,9 +44,11 @@ suites=fast,sim,fuzz,system
 folder=
 setup=1
 build_only=0
+needed=0
 while (($# > 0)); do
   case $1 in
     --build-only) build_only=1 ;;
+    --needed) needed=1 ;;
     --clang) compiler=clang ;;
     --sanitize) sanitize=${2:?--sanitize needs a value} && shift ;;
     --lean) lean=true ;;
@@ -97,7 +100,7 @@ options+=(-Dlean_sanitizers="$lean")
 # CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 # The default build compiles all that there is; what sanitizers instrument takes far longer.
-[[ $sanitize == none || ${#build_targets[@]} != 0 ]] || build_suites=$suites
+((!needed)) && [[ $sanitize == none || ${#build_targets[@]} != 0 ]] || build_suites=$suites
 build_tree "$folder" "$compiler" "${options[@]}"
 ((!build_only)) || exit 0
 

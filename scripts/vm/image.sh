@@ -25,6 +25,15 @@ vm_archive() {
     awk -v release="$(debian_codename)" '$2 == release && $3 == "main" {print $1; exit}'
 }
 
+# vm_archive_has RELEASE: whether it answers, and has that release. What it says is in
+# $vm_folder/mirror.log.
+vm_archive_has() {
+  local archive
+  archive=$(vm_archive)
+  /usr/lib/apt/apt-helper -o Acquire::Retries=1 -o Acquire::http::Timeout=20 download-file \
+    "${archive%/}/dists/$1/Release" "$vm_folder/Release" >"$vm_folder/mirror.log" 2>&1
+}
+
 # vm_base_root FOLDER [RELEASE]: Debian's smallest root, by debootstrap; kept as an archive. The
 # release is this machine's own unless another is named, as in trixie.
 vm_base_root() {
