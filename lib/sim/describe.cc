@@ -2,6 +2,7 @@
 #include "sim/describe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "wire/frame.h"
 
