@@ -329,11 +329,12 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   group.become(GroupState::kFormed, now);
   spdlog::info(
       "{} formed: rank {} of {}, {} members, {} lanes, payload {}, direct ops up to {} KiB, in two "
-      "steps up to {} KiB, summed by {} of {} ranks, gathered up to {} KiB",
+      "steps up to {} KiB, summed by {} of {} ranks, gathered up to {} KiB{}",
       key_text(group.key), group.rank, group.all_ranks(),
       group.folds_only() ? 0 : group.members.size(), group.wanted.lanes, group.wanted.payload_bytes,
       group.wanted.direct_bytes >> 10, group.wanted.two_step_op_bytes() >> 10,
-      group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10);
+      group.wanted.two_step_owners(), group.all_ranks(), group.wanted.gathered_bytes >> 10,
+      formed_text(group.wanted.security));
   if (group.wanted.tiles && !group.wanted.tiles_for_formats_alone) {
     spdlog::info("{}: larger all-reduces, reduce-scatters and all-gathers go by tiles{}{}",
                  key_text(group.key),

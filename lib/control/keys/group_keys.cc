@@ -32,18 +32,26 @@ void GroupKeys::add(std::uint16_t rank, std::uint64_t incarnation, const securit
   }
 }
 
-LinkKeys GroupKeys::take(std::uint8_t lane, std::uint16_t rank) {
-  LinkKeys& keys = link(lane, rank)->keys;
-  require(static_cast<bool>(keys.hello_to), "the keys of a link are taken once");
-  return std::exchange(keys, {});
+std::unique_ptr<security::LinkSeal> GroupKeys::make_seal(std::uint8_t lane, std::uint16_t rank) {
+  security::LinkKeys& keys = link(lane, rank)->keys;
+  require(static_cast<bool>(keys.hello_to), "a lane gets the keys of a link once");
+  return std::make_unique<security::LinkSeal>(common_.mode, std::exchange(keys, {}));
 }
 
-PacketKey GroupKeys::next(std::uint8_t lane, std::uint16_t rank, Direction direction) {
+std::shared_ptr<collective::Seals> GroupKeys::make_seals(std::uint8_t lane) {
+  std::vector<std::unique_ptr<security::LinkSeal>> by_rank(common_.all_ranks);
+  for (std::uint16_t rank = 0; rank < common_.all_ranks; ++rank) {
+    if (has(rank)) by_rank[rank] = make_seal(lane, rank);
+  }
+  return std::make_shared<collective::Seals>(common_.mode, std::move(by_rank));
+}
+
+PacketKey GroupKeys::next(std::uint8_t lane, std::uint16_t rank, security::Direction direction) {
   return {common_.mode, chain(lane, rank, direction).next()};
 }
 
 std::uint64_t GroupKeys::generation(std::uint8_t lane, std::uint16_t rank,
-                                    Direction direction) const noexcept {
+                                    security::Direction direction) const noexcept {
   return chain(lane, rank, direction).generation();
 }
 

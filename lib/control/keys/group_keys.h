@@ -11,14 +11,12 @@
 #include <vector>
 
 #include "base/types.h"
+#include "collective/links/seals.h"
 #include "collective/shard_config.h"
-#include "control/keys/link_keys.h"
 #include "security/key_schedule.h"
+#include "security/link_seal.h"
 
 namespace gradwire::control {
-
-/// Of packets, seen from this rank.
-enum class Direction : std::uint8_t { kTo, kFrom };
 
 /// What the links of a group have in common.
 struct LinkCommon {
@@ -48,15 +46,17 @@ class GroupKeys {
                                               std::uint16_t rank) const noexcept {
     return link(lane, rank)->tokens;
   }
-  /// The keys that a link begins with, for the lane: of hellos, and of generations 0 and 1. Once
-  /// for each.
-  [[nodiscard]] LinkKeys take(std::uint8_t lane, std::uint16_t rank);
-  /// The key of the generation that comes next: 2 is the first. Of a link whose keys were taken.
+  /// The keys that a link begins with: of hellos, and of generations 0 and 1. Once for each.
+  [[nodiscard]] std::unique_ptr<security::LinkSeal> make_seal(std::uint8_t lane,
+                                                              std::uint16_t rank);
+  /// Those of all links of a lane.
+  [[nodiscard]] std::shared_ptr<collective::Seals> make_seals(std::uint8_t lane);
+  /// The key of the generation that comes next: 2 is the first.
   [[nodiscard]] security::PacketKey next(std::uint8_t lane, std::uint16_t rank,
-                                         Direction direction);
+                                         security::Direction direction);
   /// Which one next() gives.
   [[nodiscard]] std::uint64_t generation(std::uint8_t lane, std::uint16_t rank,
-                                         Direction direction) const noexcept;
+                                         security::Direction direction) const noexcept;
 
  private:
   struct Chains : security::InSecretMemory {
@@ -67,16 +67,16 @@ class GroupKeys {
   };
   struct Link {
     collective::LinkTokens tokens;
-    LinkKeys keys;  ///< until they are taken
+    security::LinkKeys keys;  ///< until a lane has them
     std::unique_ptr<Chains> chains;
   };
   [[nodiscard]] Link* link(std::uint8_t lane, std::uint16_t rank) const noexcept {
     return links_[std::size_t{lane} * common_.all_ranks + rank].get();
   }
   [[nodiscard]] security::KeyChain& chain(std::uint8_t lane, std::uint16_t rank,
-                                          Direction direction) const noexcept {
+                                          security::Direction direction) const noexcept {
     Chains& chains = *link(lane, rank)->chains;
-    return direction == Direction::kTo ? chains.to : chains.from;
+    return direction == security::Direction::kTo ? chains.to : chains.from;
   }
 
   LinkCommon common_;

@@ -246,6 +246,12 @@ Result<GroupSecurity> agree_on_keys(std::span<const ipc::RankInfo> table, std::s
   return agreed;
 }
 
+std::string formed_text(const GroupSecurity& security) {
+  if (security.mode == Mode::kOff) return {};
+  return fmt::format(", security {} by key {}", security::name_of(security.mode),
+                     security::text_of(security.key));
+}
+
 std::string keys_difference(const ipc::RankInfo& a, const ipc::RankInfo& b) {
   const auto one = security::read_keys(bytes_of_entry(a));
   const auto other = security::read_keys(bytes_of_entry(b));

@@ -60,6 +60,9 @@ struct GroupSecurity {
 [[nodiscard]] Result<GroupSecurity> agree_on_keys(std::span<const ipc::RankInfo> table,
                                                   std::size_t rank, const JoinKeys& keys);
 
+/// For the log of a group that is formed: ", security encrypt by key 5f00..."; empty if off.
+[[nodiscard]] std::string formed_text(const GroupSecurity& security);
+
 /// What two entries of one daemon say differently of keys, for people; empty: nothing.
 [[nodiscard]] std::string keys_difference(const ipc::RankInfo& a, const ipc::RankInfo& b);
 

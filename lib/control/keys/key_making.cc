@@ -8,7 +8,8 @@
 namespace gradwire::control {
 
 bool KeyMaking::work() {
-  const std::size_t end = std::min(ranks_.size(), next_ + kRanksPerPiece);
+  const std::size_t most = std::max<std::size_t>(kLinksPerPiece / keys_->common().lanes, 1);
+  const std::size_t end = std::min(ranks_.size(), next_ + most);
   for (; next_ < end; ++next_) {
     if (auto made = make(ranks_[next_]); !made) {
       error_ = made.error();

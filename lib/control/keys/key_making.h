@@ -30,8 +30,8 @@ class KeyMaking {
     PairPtr pair;  ///< null: to be made
     bool made = false;
   };
-  /// Ranks of a piece: a millisecond or two, of pairs and of 16 lanes.
-  static constexpr std::size_t kRanksPerPiece = 16;
+  /// Of a piece, which takes some milliseconds: lanes' links to ranks, if not one rank has more.
+  static constexpr std::size_t kLinksPerPiece = 32;
 
   /// @param own      this daemon's key of the user.
   /// @param cluster  has the group's key `file`.

@@ -83,6 +83,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   config.tiles_for_formats_alone = request.tiles_for_formats_alone;
   config.tile_shares = request.tile_shares;
   config.tile_costs = request.tile_costs;
+  if (request.keys != nullptr) config.seals = request.keys->make_seals(lane);
 
   command::ShardPlacement placement;
   if (request.nranks > 1) {
@@ -208,10 +209,8 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
                 fmt::format("the group needs {} lanes, but this daemon has {}", request.lanes,
                             datapath_.lanes()));
   }
-  if (request.security.mode != security::Mode::kOff) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("the group wants {}, and this release seals no packet yet",
-                            security::name_of(request.security.mode)));
+  if (request.security.mode != security::Mode::kOff && request.keys == nullptr) {
+    return fail(ErrorCode::kInternal, "a group whose packets are to be sealed has no keys");
   }
   auto plan = std::make_unique<command::GroupPlan>();
   plan->layout = request.layout;

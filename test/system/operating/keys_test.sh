@@ -49,9 +49,12 @@ expect "a group that wants nothing is formed" sums off
 "$gradwire_cli" status --socket "$(daemon_socket 0)" >"$run_dir/status.out"
 expect_text "the status shows it" "^  security: off, minimum off, key $id$" "$run_dir/status.out"
 
-# Until lanes seal packets.
-refused "a group that wants more is refused when it begins" \
-  'the group wants encrypt, and this release seals no packet yet' GRADWIRE_SECURITY=encrypt
+for mode in authenticate encrypt; do
+  expect "a group whose job wants $mode is formed, and sums" sums "$mode" GRADWIRE_SECURITY="$mode"
+  expect_text "the log says which mode it has" "formed: .* security $mode by key $id" \
+    "$(daemon_log 0)"
+done
+expect "a job's own key adds to it" sums job GRADWIRE_SECURITY=encrypt GRADWIRE_JOB_KEY_FILE="$job"
 refused "a job's key needs a mode" \
   "the job has a key of its own, and no rank wants more than off: the job's key $job_id" \
   GRADWIRE_JOB_KEY_FILE="$job"
@@ -96,7 +99,9 @@ expect "groups that want nothing are formed" sums mixed
 restart 1 --security.key_file "$first" --security.mode encrypt --security.minimum authenticate
 refused "a job below the minimum is refused" \
   'the job wants off, and security.minimum is authenticate' GRADWIRE_SECURITY=off
-refused "ranks that want different things are one group" 'the group wants encrypt'
+expect "one rank that wants more is enough" sums highest
+expect_text "the rank that wants less seals too" "formed: .* security encrypt by key $other_id" \
+  "$(daemon_log 0)"
 
 for file in "$first" "$other" "$job"; do
   start=$(od -An -v -tx1 -N6 "$file" | tr -d ' \n')

@@ -16,15 +16,29 @@ using security::Mode;
 using security::PacketKey;
 using test::KeyedDaemon;
 
-/// Whether what one seals the other opens.
-bool fit(PacketKey& one, PacketKey& other) {
+using security::KeyUse;
+using security::LinkSeal;
+
+/// What becomes of a packet that one seals, at the other.
+security::Opened sealed_and_opened(LinkSeal& one, LinkSeal& other, KeyUse use,
+                                   std::uint64_t number) {
   std::array<std::byte, security::kSealedHeaderBytes> header{};
   std::array<std::byte, 64> payload{};
   payload[5] = std::byte{9};
   std::array<std::byte, security::kTagBytes> tag{};
+  const std::span<const std::byte> only = payload;
+  one.seal(use, number, header, {&only, 1}, payload.data(), tag);
+  const security::Opened opened = other.open(use, number, header, payload, payload.data(), tag);
+  if (opened == security::Opened::kYes) CHECK(payload[5] == std::byte{9});
+  return opened;
+}
+/// The same of keys of one generation.
+bool fit(PacketKey& one, PacketKey& other) {
+  std::array<std::byte, security::kSealedHeaderBytes> header{};
+  std::array<std::byte, 64> payload{};
+  std::array<std::byte, security::kTagBytes> tag{};
   one.seal_in_place(7, header, payload, tag);
-  std::array<std::byte, 64> out{};
-  return other.open(7, header, payload, out.data(), tag) && out[5] == std::byte{9};
+  return other.open(7, header, payload, payload.data(), tag);
 }
 
 /// A ring of three in which rank 0 and 2 are the neighbors of 1, and what each has made.
@@ -78,25 +92,33 @@ TEST_CASE("both ends of a link have the same keys, and no other link has them") 
     }
   }
   CHECK(tokens.size() == 12);
-  LinkKeys here = ring.keys(0).take(1, 2);
-  LinkKeys there = ring.keys(2).take(1, 0);
-  CHECK(fit(here.hello_to, there.hello_from));
-  CHECK(fit(there.hello_to, here.hello_from));
-  CHECK_FALSE(fit(here.hello_to, here.hello_from));
-  for (std::size_t generation = 0; generation < 2; ++generation) {
-    CHECK(fit(here.to[generation], there.from[generation]));
-    CHECK(fit(there.to[generation], here.from[generation]));
+  const auto here = ring.keys(0).make_seal(1, 2);
+  const auto there = ring.keys(2).make_seal(1, 0);
+  const auto third = ring.keys(1).make_seal(1, 0);
+  const auto other_lane = ring.keys(2).make_seal(0, 0);
+  std::uint64_t number = 0;
+  for (const KeyUse use : {KeyUse::kHello, KeyUse::kData}) {
+    CHECK(sealed_and_opened(*here, *there, use, ++number) == security::Opened::kYes);
+    CHECK(sealed_and_opened(*there, *here, use, number) == security::Opened::kYes);
+    CHECK(sealed_and_opened(*here, *here, use, ++number) == security::Opened::kForged);
+    CHECK(sealed_and_opened(*here, *third, use, ++number) == security::Opened::kForged);
+    CHECK(sealed_and_opened(*here, *other_lane, use, ++number) == security::Opened::kForged);
   }
-  CHECK_FALSE(fit(here.to[0], there.from[1]));
-  LinkKeys other_lane = ring.keys(2).take(0, 0);
-  CHECK_FALSE(fit(here.to[0], other_lane.from[0]));
+  const std::uint64_t second = std::uint64_t{1} << security::kGenerationBits;
+  CHECK(sealed_and_opened(*here, *there, KeyUse::kData, second) == security::Opened::kYes);
   for (std::uint64_t generation = 2; generation < 5; ++generation) {
-    CHECK(ring.keys(0).generation(1, 2, Direction::kTo) == generation);
-    PacketKey to = ring.keys(0).next(1, 2, Direction::kTo);
-    PacketKey from = ring.keys(2).next(1, 0, Direction::kFrom);
+    CHECK(ring.keys(0).generation(1, 2, security::Direction::kTo) == generation);
+    PacketKey to = ring.keys(0).next(1, 2, security::Direction::kTo);
+    PacketKey from = ring.keys(2).next(1, 0, security::Direction::kFrom);
     CHECK(fit(to, from));
   }
-  CHECK(ring.keys(0).generation(1, 2, Direction::kFrom) == 2);
+  CHECK(ring.keys(0).generation(1, 2, security::Direction::kFrom) == 2);
+
+  const auto lane = ring.keys(1).make_seals(0);
+  CHECK(lane->mode() == Mode::kEncrypt);
+  CHECK(lane->has(0));
+  CHECK_FALSE(lane->has(1));
+  CHECK(lane->has(2));
 }
 
 TEST_CASE("a plan has the tokens of its keys") {
@@ -162,7 +184,7 @@ TEST_CASE("a public key that gives zeros names the rank that has it") {
 TEST_CASE("many pairs are made in pieces") {
   std::vector<KeyMaking::Rank> ranks;
   const auto key = std::make_shared<const security::X25519Key>(*security::X25519Key::draw_new());
-  for (std::uint16_t rank = 1; rank <= KeyMaking::kRanksPerPiece + 1; ++rank) {
+  for (std::uint16_t rank = 1; rank <= KeyMaking::kLinksPerPiece + 1; ++rank) {
     ranks.push_back({rank, rank, security::X25519Key::draw_new()->public_key(), nullptr, false});
   }
   LinkCommon common;
@@ -173,8 +195,8 @@ TEST_CASE("many pairs are made in pieces") {
   CHECK(making.work());
   PairCache cache;
   making.keep_pairs(cache);
-  CHECK(cache.size() == KeyMaking::kRanksPerPiece + 1);
-  CHECK(making.take()->has(KeyMaking::kRanksPerPiece + 1));
+  CHECK(cache.size() == KeyMaking::kLinksPerPiece + 1);
+  CHECK(making.take()->has(KeyMaking::kLinksPerPiece + 1));
 }
 
 }  // namespace gradwire::control
