@@ -31,7 +31,7 @@ enum class KeyUse : std::uint8_t { kHello, kData };
 enum class Direction : std::uint8_t { kTo, kFrom };
 
 /// Why a packet was not opened.
-enum class Opened : std::uint8_t {
+enum class OpenResult : std::uint8_t {
   kYes,
   kGeneration,  ///< of none that there is a key of
   kOld,         ///< its number is too old to tell
@@ -64,22 +64,23 @@ class LinkSeal : public InSecretMemory {
 
   /// Opens a packet, and takes its number if the tag fits: each is taken once. As
   /// PacketKey::open().
-  [[nodiscard]] Opened open(KeyUse use, std::uint64_t number, Header header,
-                            std::span<const std::byte> sealed, std::byte* out, TagIn tag) noexcept {
+  [[nodiscard]] OpenResult open(KeyUse use, std::uint64_t number, Header header,
+                                std::span<const std::byte> sealed, std::byte* out,
+                                TagIn tag) noexcept {
     PacketKey* const key = use == KeyUse::kHello ? &hello_from_ : from_.of(number);
-    if (key == nullptr) return Opened::kGeneration;
+    if (key == nullptr) return OpenResult::kGeneration;
     switch (window_.look(number)) {
       case ReplayWindow::Verdict::kOld:
-        return Opened::kOld;
+        return OpenResult::kOld;
       case ReplayWindow::Verdict::kSeen:
-        return Opened::kSeen;
+        return OpenResult::kSeen;
       case ReplayWindow::Verdict::kNew:
         break;
     }
-    if (!key->open(number, header, sealed, out, tag)) return Opened::kForged;
+    if (!key->open(number, header, sealed, out, tag)) return OpenResult::kForged;
     window_.take(number);
     if (use == KeyUse::kData) from_.authenticated(number);
-    return Opened::kYes;
+    return OpenResult::kYes;
   }
 
   /// Whether the key of wanted() is to be supplied. It is looked at after each packet, so it costs

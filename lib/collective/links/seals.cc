@@ -9,7 +9,7 @@ namespace {
 
 using security::Direction;
 using security::KeyUse;
-using security::Opened;
+using security::OpenResult;
 
 KeyUse use_of(wire::PacketType type) noexcept {
   switch (type) {
@@ -22,17 +22,17 @@ KeyUse use_of(wire::PacketType type) noexcept {
   }
 }
 
-wire::Drop drop_of(Opened opened) noexcept {
+wire::Drop drop_of(OpenResult opened) noexcept {
   switch (opened) {
-    case Opened::kYes:
+    case OpenResult::kYes:
       return wire::Drop::kNone;
-    case Opened::kGeneration:
+    case OpenResult::kGeneration:
       return wire::Drop::kGeneration;
-    case Opened::kOld:
+    case OpenResult::kOld:
       return wire::Drop::kReplay;
-    case Opened::kSeen:
+    case OpenResult::kSeen:
       return wire::Drop::kDuplicate;
-    case Opened::kForged:
+    case OpenResult::kForged:
       break;
   }
   return wire::Drop::kTag;
@@ -74,11 +74,11 @@ wire::Drop Seals::open(const wire::CommonHeader& header, std::span<std::byte> pa
   if (packet.size() < wire::kHeaderBytes + wire::kSealTagBytes) return wire::Drop::kShort;
   const std::span<std::byte> payload =
       packet.subspan(wire::kHeaderBytes, packet.size() - wire::kHeaderBytes - wire::kSealTagBytes);
-  const Opened opened = by_rank_[header.from_rank]->open(
+  const OpenResult opened = by_rank_[header.from_rank]->open(
       use_of(header.type), header.packet_number, packet.first<wire::kHeaderBytes>(), payload,
       payload.data(), packet.last<wire::kSealTagBytes>());
-  const bool taken =
-      opened == Opened::kYes || (opened == Opened::kForged && planted(PlantedBug::kTagNotChecked));
+  const bool taken = opened == OpenResult::kYes ||
+                     (opened == OpenResult::kForged && planted(PlantedBug::kTagNotChecked));
   if (!taken) return drop_of(opened);
   packet[wire::kFlagsAt] &= ~static_cast<std::byte>(wire::kSealFlags);
   note(header.from_rank, Direction::kFrom);

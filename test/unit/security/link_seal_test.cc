@@ -60,7 +60,7 @@ SealedPacket seal(LinkSide& end, KeyUse use, std::uint64_t number) {
   end.seal.seal(use, number, packet.header, {&only, 1}, packet.payload.data(), packet.tag);
   return packet;
 }
-Opened open(LinkSide& end, KeyUse use, std::uint64_t number, SealedPacket packet) {
+OpenResult open(LinkSide& end, KeyUse use, std::uint64_t number, SealedPacket packet) {
   return end.seal.open(use, number, packet.header, packet.payload, packet.payload.data(),
                        packet.tag);
 }
@@ -77,14 +77,14 @@ TEST_CASE("what one end seals the other opens, once") {
     REQUIRE(a.seal.can_seal(number));
     const SealedPacket packet = seal(a, use, number);
     // Not back to its sender, not by the other key, not changed.
-    CHECK(open(a, use, number, packet) != Opened::kYes);
+    CHECK(open(a, use, number, packet) != OpenResult::kYes);
     const KeyUse other = use == KeyUse::kHello ? KeyUse::kData : KeyUse::kHello;
-    CHECK(open(b, other, number, packet) != Opened::kYes);
+    CHECK(open(b, other, number, packet) != OpenResult::kYes);
     SealedPacket changed = packet;
     changed.payload[number % kPayload] ^= std::byte{1};
-    CHECK(open(b, use, number, changed) == Opened::kForged);
-    CHECK(open(b, use, number, packet) == Opened::kYes);
-    CHECK(open(b, use, number, packet) == Opened::kSeen);
+    CHECK(open(b, use, number, changed) == OpenResult::kForged);
+    CHECK(open(b, use, number, packet) == OpenResult::kYes);
+    CHECK(open(b, use, number, packet) == OpenResult::kSeen);
     a.supply(mode);
     b.supply(mode);
   }
@@ -94,13 +94,13 @@ TEST_CASE("what one end seals the other opens, once") {
 TEST_CASE("a number far ahead costs nobody a key, and one far behind is too old to tell") {
   LinkSide a(0, 1, Mode::kEncrypt);
   LinkSide b(1, 0, Mode::kEncrypt);
-  CHECK(open(b, KeyUse::kData, std::uint64_t{1} << 61, {}) == Opened::kGeneration);
-  CHECK(open(b, KeyUse::kData, std::uint64_t{2} << kLinkBits, {}) == Opened::kGeneration);
+  CHECK(open(b, KeyUse::kData, std::uint64_t{1} << 61, {}) == OpenResult::kGeneration);
+  CHECK(open(b, KeyUse::kData, std::uint64_t{2} << kLinkBits, {}) == OpenResult::kGeneration);
   CHECK_FALSE(b.seal.wants(Direction::kFrom));
   // A hello's number is of no generation.
   const std::uint64_t far = 3 * ReplayWindow::kNumbers;
-  CHECK(open(b, KeyUse::kHello, far, seal(a, KeyUse::kHello, far)) == Opened::kYes);
-  CHECK(open(b, KeyUse::kData, 3, seal(a, KeyUse::kData, 3)) == Opened::kOld);
+  CHECK(open(b, KeyUse::kHello, far, seal(a, KeyUse::kHello, far)) == OpenResult::kYes);
+  CHECK(open(b, KeyUse::kData, 3, seal(a, KeyUse::kData, 3)) == OpenResult::kOld);
 }
 
 TEST_CASE("a sender whose next key is not there may seal nothing more") {

@@ -109,7 +109,7 @@ TEST_CASE("every cipher gives the reference's bytes, and opens them") {
         key.seal_in_place(number, packet.header(), packet.payload(), packet.tag());
         REQUIRE(to_hex(packet.whole()) == to_hex(right.whole()));
         REQUIRE(packet.guards_hold());
-        // Opened elsewhere, and within the packet.
+        // OpenResult elsewhere, and within the packet.
         Packet opened(size);
         std::copy(packet.header().begin(), packet.header().end(), opened.header().begin());
         REQUIRE(key.open(number, opened.header(), packet.payload(), opened.payload().data(),
