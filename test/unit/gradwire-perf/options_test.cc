@@ -126,6 +126,15 @@ TEST_CASE("what stands before the dashes is the EAL's, and for lanes of the benc
   CHECK_FALSE(parse({"--no-pci", "--", "--transport", "tcp"}).has_value());
 }
 
+TEST_CASE("packets are sealed by daemons alone") {
+  CHECK(parse({})->options.security.empty());
+  CHECK(parse({"--security", "encrypt"})->options.security == "encrypt");
+  CHECK_FALSE(parse({"--security", "tls"}).has_value());
+  const auto tcp = parse({"--security", "off", "--transport", "tcp"});
+  REQUIRE_FALSE(tcp.has_value());
+  CHECK_THAT(tcp.error().message, Catch::Contains("--security off: transport tcp seals no packet"));
+}
+
 TEST_CASE("a port may have an MTU") {
   const auto parsed = parse({"--transport", "gradwire", "--port", "net_memif0=10.9.0.1/24,4096"});
   REQUIRE(parsed.has_value());

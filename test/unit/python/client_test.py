@@ -289,6 +289,23 @@ class Lifetimes(unittest.TestCase):
         with gradwire.Client() as client:
             self.assertEqual(len(client.describe()), 512)
 
+    def test_what_a_job_wants_of_its_packets_is_in_its_entry_and_its_join(self):
+        key = bytes(range(100, 132))
+        with gradwire.Client(self.daemons.paths[0]) as client:
+            self.assertFalse(any(client.describe()[280:]))
+            entry = client.describe(security="encrypt", job_key=key)
+            # As the fake daemon has them: the wish, and the key's first bytes for its id.
+            self.assertEqual((entry[282], entry[368:376]), (2, key[:8]))
+            group = client.join(77, 1, 0, [entry], security="encrypt", job_key=key)
+            self.assertEqual(group.rank, 0)
+            os.environ["GRADWIRE_SECURITY"] = "authenticate"
+            self.addCleanup(os.environ.pop, "GRADWIRE_SECURITY")
+            self.assertEqual(client.describe()[282], 1)
+            self.assertEqual(client.describe(security="encrypt")[282], 2)
+            for wrong in ({"security": "tls"}, {"job_key": key[1:]}, {"job_key": "text"}):
+                with self.assertRaises(ValueError):
+                    client.describe(**wrong)
+
 
 if __name__ == "__main__":
     unittest.main()
