@@ -20,16 +20,16 @@ using security::KeyUse;
 using security::LinkSeal;
 
 /// What becomes of a packet that one seals, at the other.
-security::Opened sealed_and_opened(LinkSeal& one, LinkSeal& other, KeyUse use,
-                                   std::uint64_t number) {
+security::OpenResult sealed_and_opened(LinkSeal& one, LinkSeal& other, KeyUse use,
+                                       std::uint64_t number) {
   std::array<std::byte, security::kSealedHeaderBytes> header{};
   std::array<std::byte, 64> payload{};
   payload[5] = std::byte{9};
   std::array<std::byte, security::kTagBytes> tag{};
   const std::span<const std::byte> only = payload;
   one.seal(use, number, header, {&only, 1}, payload.data(), tag);
-  const security::Opened opened = other.open(use, number, header, payload, payload.data(), tag);
-  if (opened == security::Opened::kYes) CHECK(payload[5] == std::byte{9});
+  const security::OpenResult opened = other.open(use, number, header, payload, payload.data(), tag);
+  if (opened == security::OpenResult::kYes) CHECK(payload[5] == std::byte{9});
   return opened;
 }
 /// The same of keys of one generation.
@@ -98,14 +98,14 @@ TEST_CASE("both ends of a link have the same keys, and no other link has them") 
   const auto other_lane = ring.keys(2).make_seal(0, 0);
   std::uint64_t number = 0;
   for (const KeyUse use : {KeyUse::kHello, KeyUse::kData}) {
-    CHECK(sealed_and_opened(*here, *there, use, ++number) == security::Opened::kYes);
-    CHECK(sealed_and_opened(*there, *here, use, number) == security::Opened::kYes);
-    CHECK(sealed_and_opened(*here, *here, use, ++number) == security::Opened::kForged);
-    CHECK(sealed_and_opened(*here, *third, use, ++number) == security::Opened::kForged);
-    CHECK(sealed_and_opened(*here, *other_lane, use, ++number) == security::Opened::kForged);
+    CHECK(sealed_and_opened(*here, *there, use, ++number) == security::OpenResult::kYes);
+    CHECK(sealed_and_opened(*there, *here, use, number) == security::OpenResult::kYes);
+    CHECK(sealed_and_opened(*here, *here, use, ++number) == security::OpenResult::kForged);
+    CHECK(sealed_and_opened(*here, *third, use, ++number) == security::OpenResult::kForged);
+    CHECK(sealed_and_opened(*here, *other_lane, use, ++number) == security::OpenResult::kForged);
   }
   const std::uint64_t second = std::uint64_t{1} << security::kGenerationBits;
-  CHECK(sealed_and_opened(*here, *there, KeyUse::kData, second) == security::Opened::kYes);
+  CHECK(sealed_and_opened(*here, *there, KeyUse::kData, second) == security::OpenResult::kYes);
   for (std::uint64_t generation = 2; generation < 5; ++generation) {
     CHECK(ring.keys(0).generation(1, 2, security::Direction::kTo) == generation);
     PacketKey to = ring.keys(0).next(1, 2, security::Direction::kTo);
