@@ -10,6 +10,7 @@ from .link import MS
 from .net import require
 from .ops import Exchange, RingOp
 from .pair import Pair
+from .sealing import GroupKeys
 from .transfers import Transfers
 
 OFF_RING = (wire.CONTRIBUTION, wire.RECEIPT, wire.INQUIRY)
@@ -40,6 +41,7 @@ class Group:
         self.payload_bytes = table.payload_bytes(entries)
         self.eager_chunks = entries[0].eager_chunks
         self.data_has_crc = entries[0].data_has_crc
+        self.keys = GroupKeys.of(self)
         self.now = time.monotonic_ns()
         self.posted = 0
         self.calls, self.ops, self.digests = {}, {}, {0: 0}
@@ -59,7 +61,6 @@ class Group:
         self.lies = lies
         self.lose_in = self.lose_out = 0  # every so many-th packet is lost; 0: none
         self.came = self.went = 0
-        self.refused = {}         # reason -> packets that came and were dropped
 
     def token(self, lane, sender, receiver):
         return table.token(self.group_id, self.epoch, lane, self.entries, sender, receiver)
@@ -123,14 +124,22 @@ class Group:
 
     # --- what comes -------------------------------------------------------------------------------
 
-    def known(self, packet, address):
-        """The checks of a packet's group, sender and token."""
-        lane = self.lanes[packet.lane] if packet.lane < len(self.lanes) else self.lanes[0]
-        if packet.from_rank not in lane.links or (
+    def known(self, packet, address, lane):
+        """The checks of a packet's sender and token, and of its tag if the group has keys.
+        @param lane that at whose port it came. @return what was opened, or None."""
+        links = self.lanes[lane].links if lane < len(self.lanes) else {}
+        if packet.type in wire.TILES or packet.from_rank not in links or (
                 self.entries[packet.from_rank].address != address):
             raise wire.Dropped("foreign")
-        if packet.token != lane.links[packet.from_rank].token_in:
+        link = links[packet.from_rank]
+        if sum(flag for flag in wire.SEALED if packet.flags & flag) != (
+                self.keys.flag if self.keys else 0):
+            raise wire.Dropped("unsealed")
+        if self.keys and len(packet.data) < wire.HEADER + self.keys.tag_bytes:
+            raise wire.Dropped("short")
+        if packet.token != link.token_in:
             raise wire.Dropped("token")
+        return link.seals.open(packet) if self.keys else None
 
     def receive(self, packet):
         """A decoded packet of this group."""

@@ -55,8 +55,13 @@ class Link:
     def __init__(self, lane, rank):
         group = lane.group
         self.lane, self.rank = lane, rank
-        self.token_out = group.token(lane.number, group.rank, rank)
-        self.token_in = group.token(lane.number, rank, group.rank)
+        self.seals = None
+        if group.keys is None:
+            self.token_out = group.token(lane.number, group.rank, rank)
+            self.token_in = group.token(lane.number, rank, group.rank)
+        else:
+            self.seals = group.keys.seals(lane.number, rank)
+            self.token_out, self.token_in = self.seals.out.token, self.seals.into.token
         self.next_number = 1
         self.waiting = {}  # number -> Sent, in the order of numbers
         self.elicited = 0
@@ -84,9 +89,13 @@ class Link:
             self.elicited += 1
             self.waiting[number] = Sent(kind, fields, payload, self.elicited)
             self.activity_ns = self.sent_down_ns = group.now
-        group.transmit(self.rank, self.lane.number,
-                       wire.encode(kind, common, fields, payload, payload_crc))
+        group.transmit(self.rank, self.lane.number, self.sealed(
+            wire.encode(kind, common, fields, payload, payload_crc)))
         return number
+
+    def sealed(self, packet):
+        """As it goes on the wire: with its tag, if the group has keys."""
+        return packet if self.seals is None else self.seals.seal(packet)
 
     def send_chunk(self, fields, payload):
         self.send(wire.DATA, fields, payload,

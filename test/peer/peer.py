@@ -8,17 +8,20 @@ from .net import require
 
 class Peer:
     """@param network net.Network; address: IPv4 as text; number: makes its incarnation and secret,
-    which need not be random here; settings: of its table entry, by table.PLACES."""
+    which need not be random here; keys: sealing.Keys, or None; settings: of its table entry, by
+    table.PLACES."""
 
-    def __init__(self, network, address, number, **settings):
-        self.network, self.address = network, address
+    def __init__(self, network, address, number, keys=None, **settings):
+        self.network, self.address, self.keys = network, address, keys
         values = {"incarnation": 0x1000 + number, "secret": 0x51000000 + number,
                   "payload_bytes": 1408, "base_port": 18515, "lanes": 2, "folds": 1024,
                   "transfers": 1, "gathered_kib": 256, "gathered_ranks": 64, **settings}
-        self.entry = table.encode_entry(values, address, 24)
+        self.entry = table.encode_entry(values, address, 24, keys)
         self.groups = {}   # tag -> Group
         self.over = set()  # tags of groups that are closed
         self.late = 0      # packets of those
+        # Reason -> packets dropped for it. None: whatever is wrong fails the story.
+        self.drops = None
         self.deaf_to = None    # a source port: what daemons send from it is lost
         self.on_packet = None  # called with each packet that was taken
         network.add(self)
@@ -42,7 +45,7 @@ class Peer:
         """Whatever comes has to be as the page says, or the story fails."""
         if source_port == self.deaf_to and address not in self.network.nodes:
             return
-        groups = []
+        groups, lane = [], port - table.Entry(self.entry).base_port
 
         def known(packet):
             if packet.tag in self.over:
@@ -50,7 +53,7 @@ class Peer:
             if packet.tag not in self.groups:
                 raise wire.Dropped("unknown_group")
             groups.append(self.groups[packet.tag])
-            groups[0].known(packet, address)
+            return groups[0].known(packet, address, lane)
 
         try:
             packet = wire.decode(payload, known)
@@ -58,9 +61,11 @@ class Peer:
             if str(dropped) == "over":
                 self.late += 1
                 return
+            if self.drops is not None:
+                self.drops[str(dropped)] += 1
+                return
             require(False, f"{address} sent what is {dropped}: {payload[:96].hex()}, "
                            f"{len(payload)} bytes")
-        lane = port - table.Entry(self.entry).base_port
         require(packet.lane == lane, f"lane {packet.lane} at the port of lane {lane}")
         if self.on_packet is not None:
             self.on_packet(packet, address, source_port)

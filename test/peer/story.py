@@ -13,6 +13,7 @@ from . import sums, table, wire
 from .checksums import crc32c
 from .net import Network, require
 from .peer import Peer
+from .sealing import Keys, Refused
 
 WAIT_S = 60
 METHODS = {wire.ALL_REDUCE: "all_reduce", wire.REDUCE: "reduce", wire.BROADCAST: "broadcast",
@@ -32,20 +33,32 @@ def inputs_of(count, datatype, rank, salt):
 
 
 class Stage:
-    """The daemons by their control sockets, and a device on whose network peers can live."""
+    """The daemons by their control sockets, and a device on whose network peers can live. If the
+    environment has PEER_KEY_FILE, peers have this key, and want $GRADWIRE_SECURITY as clients of
+    daemons do."""
 
     def __init__(self, device, sockets):
         self.network, self.sockets = Network(device), sockets
+        self.mode, self.key = os.environ.get("GRADWIRE_SECURITY", "off"), None
+        if "PEER_KEY_FILE" in os.environ:
+            with open(os.environ["PEER_KEY_FILE"], "rb") as file:
+                self.key = file.read()
         self.clients = [gradwire.Client(socket) for socket in sockets]
         self.features = table.Entry(self.clients[0].describe()).features
         self.peers = []
         self.kinds = set()  # of packets that daemons sent
 
+    def keys(self, mode=None, files=None, **more):
+        """What the next peer has of keys, as sealing.Keys takes it; by default what all have."""
+        return Keys(files or [self.key], mode or self.mode, len(self.peers) + 1, os.getuid(),
+                    **{"payload": 1408, **more})
+
     def peer(self, **settings):
         """One more, with an address of its own; settings as peer.Peer has them."""
         number = len(self.peers) + 1
         peer = Peer(self.network, f"10.78.0.{10 + number}", number,
-                    **{"features": self.features, "lanes": 1, **settings})
+                    **{"features": self.features, "lanes": 1,
+                       "keys": self.keys() if self.key else None, **settings})
         peer.on_packet = self._note
         self.peers.append(peer)
         return peer
@@ -74,19 +87,23 @@ class Stage:
 
 class Meeting:
     """A group of clients of daemons and of peers. members[rank] is a gradwire.Client or a
-    Peer; lies: fields of the peers' hellos that are not so, with which no group forms."""
+    Peer; lies: fields of the peers' hellos that are not so, with which no group forms; wants: what
+    clients say of security, if not what their environment does; refused: no rank takes the
+    table."""
 
     # Ids of one program are not another's: a daemon refuses an epoch that it has seen.
-    next_group = crc32c(os.path.basename(sys.argv[0]).encode()) << 32
+    next_group = crc32c((os.path.basename(sys.argv[0]) + os.environ.get("GRADWIRE_SECURITY", "")
+                         ).encode()) << 32
 
-    def __init__(self, network, members, lies=None):
-        self.network, self.members = network, members
-        self.infos = [member.entry if isinstance(member, Peer) else member.describe()
+    def __init__(self, network, members, lies=None, wants=None, refused=False):
+        self.network, self.members, self.wants = network, members, wants or {}
+        self.infos = [member.entry if isinstance(member, Peer) else member.describe(**self.wants)
                       for member in members]
         Meeting.next_group += 1
         self.group_id, self.epoch = Meeting.next_group, 1
         self.groups = [None] * len(members)  # gradwire.Group or group.Group
         self.errors = []
+        self.refusals = []  # of peers
         self.posted = 0
         threads = [threading.Thread(target=self._join, args=(rank,))
                    for rank, member in enumerate(members) if not isinstance(member, Peer)]
@@ -94,21 +111,33 @@ class Meeting:
             thread.start()
         for rank, member in enumerate(members):
             if isinstance(member, Peer):
-                self.groups[rank] = member.join(self.group_id, self.epoch, self.infos, rank, lies)
+                self._join_peer(rank, lies)
+        if refused:
+            network.run_until(lambda: not any(thread.is_alive() for thread in threads),
+                              "the clients' joins end", WAIT_S)
+            return
         network.run_until(lambda: not any(thread.is_alive() for thread in threads)
                           and (self.errors or self._formed()), "the group forms", WAIT_S)
-        require(lies or not self.errors, f"the group forms: {self.errors}")
+        require(lies or not self.errors + self.refusals,
+                f"the group forms: {self.errors + self.refusals}")
 
     def _join(self, rank):
         try:
             self.groups[rank] = self.members[rank].join(self.group_id, self.epoch, rank, self.infos,
-                                                        timeout=30)
+                                                        timeout=30, **self.wants)
         except gradwire.GradwireError as error:
             self.errors.append(f"rank {rank}: {error}")
 
+    def _join_peer(self, rank, lies):
+        try:
+            self.groups[rank] = self.members[rank].join(self.group_id, self.epoch, self.infos, rank,
+                                                        lies)
+        except Refused as why:
+            self.refusals.append(f"rank {rank}: {why}")
+
     def peers(self):
         return [group for group, member in zip(self.groups, self.members)
-                if isinstance(member, Peer)]
+                if isinstance(member, Peer) and group is not None]
 
     def _formed(self):
         return all(lane.formed for group in self.peers() for lane in group.lanes)

@@ -24,13 +24,20 @@ PLACES = (
     ("sealed_payload_bytes", 376, 4))
 
 
-def encode_entry(values, address, prefix):
-    """@param values by the names above; address: one of IPv4, as text; prefix: its bits."""
+def encode_entry(values, address, prefix, keys=None):
+    """@param values by the names above; address: one of IPv4, as text; prefix: its bits; keys:
+    sealing.Keys, or None."""
     entry = bytearray(ENTRY_BYTES)
     fixed = {"magic": MAGIC, "version": ENTRY_VERSION, "bytes": ENTRY_BYTES, "addresses": 1}
     for name, at, size in PLACES:
         entry[at:at + size] = {**values, **fixed}.get(name, 0).to_bytes(size, "little")
     entry[40:58] = ipaddress.ip_address(address).packed.ljust(16, b"\0") + bytes([4, prefix])
+    return with_checksum(entry if keys is None else keys.write(bytes(entry)))
+
+
+def with_checksum(entry):
+    """The entry with its checksum made right."""
+    entry = bytearray(entry)
     entry[36:40] = bytes(4)
     entry[36:40] = crc32c(entry).to_bytes(4, "little")
     return bytes(entry)
@@ -53,6 +60,7 @@ class Entry:
             raise ValueError(f"an entry's keys that are not the page's: {self.data[280:288].hex()}")
         self.public_key = self.data[288:320]
         self.key_ids = [self.data[at:at + 8] for at in (320, 344)][:self.key_count]
+        self.macs = dict(zip(self.key_ids, (self.data[328:344], self.data[352:368])))
         self.job_key_id = self.data[368:376]
         self.address = str(ipaddress.ip_address(self.data[40:44]))
         self.exchange_bytes = (self.features >> 16) << 10
@@ -95,7 +103,7 @@ def table_bytes(group_id, epoch, entries):
 
 
 def token(group_id, epoch, lane, entries, sender, receiver):
-    """Of the link on that lane from rank sender to rank receiver."""
+    """Of the link on that lane from rank sender to rank receiver, in a group without keys."""
     one, other = entries[sender], entries[receiver]
     return siphash(one.secret, other.secret,
                    struct.pack("<BQIBQQHH", 3, group_id, epoch, lane, one.incarnation,

@@ -25,7 +25,7 @@ def check_tiles():
     """No daemon has tiles yet: all that can be said is that this peer's decoder takes what is right
     and drops what is wrong, for the reason that the page gives."""
     common = {"lane": 0, "tag": 1, "number": 1, "from_rank": 0, "token": 1}
-    elsewhere = ("unknown_group", "foreign", "token")  # the receiver's own affair
+    elsewhere = ("unknown_group", "foreign", "unsealed", "token")  # the receiver's own affair
     for kind in wire.TILES:
         right = wrong.right_tile(kind, common)
         require(wire.decode(right, lambda packet: None).op_seq == 1, f"a packet of type {kind}")

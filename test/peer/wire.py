@@ -9,6 +9,7 @@ VERSION, HEADER, CALL, RANGE = 2, 64, 32, 16
 (HELLO, HELLO_ACK, DATA, PING, ACK, ABORT, BYE, BYE_ACK, CHECK, CONTRIBUTION, RECEIPT, INQUIRY,
  PIECE, OFFER, PULL, TILE_PIECE, TILE_CALL, TILE_PULL) = range(1, 19)
 AGAIN = 1  # a flag of these
+SEALED = {0x02: 1, 0x04: 2}  # a flag, and the mode of doc/security.md whose packets have it
 REPEATED = (INQUIRY, OFFER, PULL, TILE_CALL, TILE_PULL)
 CHUNKS = (DATA, CONTRIBUTION, PIECE, TILE_PIECE)
 TILES = (TILE_PIECE, TILE_CALL, TILE_PULL)
@@ -115,6 +116,10 @@ def seal(packet, payload_crc=None):
     put(packet, COMMON["payload_crc"],
         (crc32c(packet[HEADER:]) if len(packet) > HEADER else 0)
         if payload_crc is None else payload_crc)
+    return with_header_crc(packet)
+
+
+def with_header_crc(packet):
     put(packet, COMMON["header_crc"], crc32c(packet[:48] + packet[52:HEADER]))
     return packet
 
@@ -142,14 +147,18 @@ def _require(condition, reason="malformed"):
 
 def decode(data, known):
     """@param known a function that is given the packet so far, after its type was checked, and
-    raises Dropped for an unknown group, a foreign sender or a wrong token."""
+    raises Dropped for an unknown group, a foreign sender or a wrong token. If the packet is sealed
+    it opens it, and returns the bytes without the tag."""
     _require(len(data) >= HEADER, "short")
     packet = Packet(data)
     _require(packet.version == VERSION, "version")
     _require(packet.header_crc == crc32c(data[:48] + data[52:HEADER]), "header_crc")
     _require(packet.type in FIELDS, "type")
-    known(packet)
-    _require(packet.flags in ((0, AGAIN) if packet.type in REPEATED else (0,)))
+    opened = known(packet)
+    flags = packet.flags
+    if opened is not None:
+        data, packet, flags = opened, Packet(opened), flags & ~sum(SEALED)
+    _require(flags in ((0, AGAIN) if packet.type in REPEATED else (0,)))
     _require(packet.lane < LANES_MAX and 1 <= packet.number <= NUMBER_MAX)
     fields = FIELDS[packet.type]
     used = {at + i for at, size in fields.values() for i in range(size)}

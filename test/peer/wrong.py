@@ -135,10 +135,13 @@ def read(packet, place):
 def header(packet, kind, tokens):
     """Wrong in a field that all kinds have. @param tokens others than the link's."""
     crcs = {name: read(packet, COMMON[name]) for name in ("header_crc", "payload_crc")}
-    flags = (2, 4, 128, 255) if kind in wire.REPEATED else (1, 2, 128)
+    flags = (2, 4, 128, 255) if kind in wire.REPEATED else (1, 2, 6, 128)
     for name, values, reason in (
             ("version", (0, 1, 3, 255), "version"), ("type", (0, 19, 255), "type"),
-            ("flags", flags, "malformed"), ("lane", (1, 15, 16, 255), "malformed"),
+            # Those that say how it is sealed are looked at before the token.
+            ("flags", [flag for flag in flags if flag & 6], "unsealed"),
+            ("flags", [flag for flag in flags if not flag & 6], "malformed"),
+            ("lane", (1, 15, 16, 255), "malformed"),
             ("tag", (read(packet, COMMON["tag"]) ^ 1, 0), "unknown_group"),
             ("number", (0, wire.NUMBER_MAX + 1, U64), "malformed"),
             ("from_rank", (1, 2, 1023, 65535), "foreign"), ("token", tokens, "token")):
