@@ -13,6 +13,7 @@ import numpy as np
 from peer import frames, sums, wire, wrong
 from peer.net import require, udp_frame
 from peer.ops import Call
+from peer.sealing import WITH_HELLO_KEYS
 from peer.story import Stage, compare
 
 NAMES = {number: name.lower() for name, number in vars(wire).items()
@@ -91,6 +92,44 @@ class Scene:
             return wrong.right_tile(kind, common)
         return wire.encode(kind, common, fields, payload)
 
+    def sealed(self, packet, renumber=True):
+        """As a rank of the group sends it, if its packets are sealed: with a right tag, and wrong
+        in what it is wrong in. Under a new number, since one that was authenticated is taken."""
+        seals, places = self.link.seals, wire.COMMON
+        if seals is None or len(packet) < wire.HEADER:
+            return packet
+        packet = bytearray(packet)
+        wrong_by = (wrong.read(wire.with_header_crc(bytearray(packet)), places["header_crc"]) ^
+                    wrong.read(packet, places["header_crc"]))
+        if renumber and wrong.read(packet, places["number"]) < self.link.next_number:
+            wire.put(packet, places["number"], self.link.next_number)
+            self.link.next_number += 1
+        if wrong.read(packet, places["number"]) <= wire.NUMBER_MAX:
+            out = bytearray(seals.seal(packet))
+        else:  # no key is that of its generation
+            packet[places["flags"][0]] |= self.group.keys.flag
+            out = wire.with_header_crc(packet + bytes(self.group.keys.tag_bytes))
+        wire.put(out, places["header_crc"], wrong.read(out, places["header_crc"]) ^ wrong_by)
+        return out
+
+    def give(self, packet):
+        """@return what was sent to the daemon."""
+        packet = bytes(self.sealed(packet))
+        self.stage.network.send(self.peer.address, "10.78.0.1", 18515, 18515, packet)
+        return packet
+
+    def not_sealed(self, kind, what):
+        """Whether a case is one of packets that are not sealed."""
+        if self.group.keys is None:
+            return False
+        name, *value = what.split()
+        number = int(value[0], 16) if name in ("flags", "number") else 0
+        # Flags that say how it is sealed; a number so high that what comes after it is too old, and
+        # 0 again, which was taken.
+        return name == "flags" and number & 6 or name == "number" and (
+            number > wire.NUMBER_MAX and kind in WITH_HELLO_KEYS or
+            number == 0 and kind != wire.HELLO)
+
     def tokens(self):
         """Not the link's: a bit off, that of the other direction, none."""
         token = self.link.token_out
@@ -143,10 +182,12 @@ class Judge:
             require(self.survey, text)
             print(text, flush=True)
 
-    def packet(self, what, packet, reason, port=18515, source=None):
-        peer = self.scene.peer
+    def packet(self, what, packet, reason):
+        self.raw(what, self.scene.sealed(packet, what.find(": number ") < 0), reason)
+
+    def raw(self, what, packet, reason):
         self.expect(what, reason, lambda: self.stage.network.send(
-            source or peer.address, "10.78.0.1", 18515, port, bytes(packet)))
+            self.scene.peer.address, "10.78.0.1", 18515, 18515, bytes(packet)))
 
 
 def all_kinds(stage, peer, survey):
@@ -160,6 +201,11 @@ def all_kinds(stage, peer, survey):
         if kind == wire.ACK:
             cases += wrong.acknowledgement(scene.right(kind), 1, 2)
         for what, packet, reason in cases:
+            if scene.not_sealed(kind, what):
+                continue
+            if what.startswith("number ") and scene.group.keys and kind not in WITH_HELLO_KEYS and (
+                    reason == "malformed" and wrong.read(packet, wire.COMMON["number"])):
+                reason = "generation"
             judge.packet(f"{name}: {what}", packet, reason)
             if scene.group.reason is not None:
                 scene = judge.scene = Scene(stage, peer)
@@ -179,7 +225,7 @@ def wrong_frames(stage, judge):
 
     def frame_of(packet):
         return udp_frame(stage.network.macs[daemon], scene.peer.address, daemon, 18515, 18515,
-                         bytes(packet))
+                         bytes(scene.sealed(packet, renumber=False)))
 
     for what, frame, reason in frames.wrong(frame_of(scene.right(wire.PING))):
         judge.expect(what, reason, lambda frame=frame: stage.network.send_frame(frame))
@@ -214,8 +260,7 @@ def twice(stage, judge):
             chunk = {wire.DATA: scene.inputs[1][0], wire.CONTRIBUTION: scene.inputs[0][0],
                      wire.PIECE: scene.moved}[kind]
             packet = wire.seal(packet[:wire.HEADER] + chunk.tobytes()[:1408])
-        stage.network.send(scene.peer.address, "10.78.0.1", 18515, 18515, bytes(packet))
-        judge.packet(f"{NAMES[kind]} twice", packet, "duplicate")
+        judge.raw(f"{NAMES[kind]} twice", scene.give(packet), "duplicate")
         again = scene.right(kind)
         if kind != wire.PING:
             again = wire.seal(again[:wire.HEADER] + packet[wire.HEADER:])
@@ -225,17 +270,18 @@ def twice(stage, judge):
     for _ in range(300):
         scene.link.next_number += 1
         ping = scene.right(wire.PING)
-        stage.network.send(scene.peer.address, "10.78.0.1", 18515, 18515, bytes(ping))
+        scene.give(ping)
         stage.network.poll()
-    judge.packet("data with a number too old to tell", old[wire.DATA], "replay")
-    judge.packet("a ping with one", old[wire.PING], "duplicate")
+    for what, kind, reason in (("data with a number too old to tell", wire.DATA, "replay"),
+                               ("a ping with one", wire.PING, "duplicate")):
+        judge.raw(what, scene.sealed(old[kind], renumber=False), reason)
     # Op 3 is posted nowhere.
     early = [scene.right(wire.CONTRIBUTION) for _ in range(3)]
     for chunk, packet in enumerate(early):
         packet = wrong.changed(packet, wire.FIELDS[wire.CONTRIBUTION]["op_seq"], 3)
         packet = wrong.changed(packet, wire.FIELDS[wire.CONTRIBUTION]["chunk"], chunk)
         if chunk < 2:
-            stage.network.send(scene.peer.address, "10.78.0.1", 18515, 18515, bytes(packet))
+            scene.give(packet)
         else:
             judge.packet("a third early contribution", packet, "eager_overflow")
     scene.end()
