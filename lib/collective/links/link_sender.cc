@@ -113,16 +113,15 @@ void LinkSender::make_headers(const ReadyChunk& chunk, Headers& headers) const n
   headers.data.make(end_.header(PacketType::kData, 0), header_of(chunk.id.op_seq, chunk.call));
 }
 
-inline void LinkSender::write_frame(rte_mbuf* mbuf, const std::byte* payload,
-                                    const ReadyChunk& chunk, std::uint64_t packet_number) noexcept {
+inline void LinkSender::write_frame(rte_mbuf* mbuf, std::byte* payload, const ReadyChunk& chunk,
+                                    std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = end_.address().frame.bytes();
   std::byte* frame = nullptr;
   if (buffers_.on_device()) [[unlikely]] {
     frame = rte_pktmbuf_mtod(mbuf, std::byte*);
   } else {
-    const std::byte* const start = payload - wire::kHeaderBytes - frame_bytes;
-    mbuf->data_off = static_cast<std::uint16_t>(start - static_cast<std::byte*>(mbuf->buf_addr));
-    frame = rte_pktmbuf_mtod(mbuf, std::byte*);
+    frame = payload - wire::kHeaderBytes - frame_bytes;
+    mbuf->data_off = static_cast<std::uint16_t>(frame - static_cast<std::byte*>(mbuf->buf_addr));
     mbuf->data_len = static_cast<std::uint16_t>(frame_bytes + wire::kHeaderBytes + chunk.bytes);
     mbuf->pkt_len = mbuf->data_len;
     mbuf->ol_flags = 0;
@@ -152,6 +151,14 @@ rte_mbuf* LinkSender::make_frame(ReadyChunk& chunk) noexcept {
   if (!buffers_.move_to_own(chunk.mbuf, chunk.payload, chunk.bytes)) return nullptr;
   ++counters_.copies;
   return chunk.mbuf;
+}
+
+inline void LinkSender::note_sent(const ReadyChunk& chunk, TimeNs now) noexcept {
+  GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, chunk.id.op_seq, chunk.id.chunk, chunk.id.hop,
+                  config_.rank, config_.lane);
+  last_sent_ = now;
+  ++counters_.data_packets_sent;
+  counters_.data_bytes_sent += chunk.bytes;
 }
 
 inline bool LinkSender::transmit(SentRecord& record, std::uint32_t wire_bytes, TimeNs now,
@@ -191,14 +198,6 @@ bool LinkSender::transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes
   end_.put(frame, end_.address().frame, chunk.payload, box);
   note_sent(chunk, now);
   return true;
-}
-
-inline void LinkSender::note_sent(const ReadyChunk& chunk, TimeNs now) noexcept {
-  GRADWIRE_PROBE6(chunk_sent, config_.key.group_id, chunk.id.op_seq, chunk.id.chunk, chunk.id.hop,
-                  config_.rank, config_.lane);
-  last_sent_ = now;
-  ++counters_.data_packets_sent;
-  counters_.data_bytes_sent += chunk.bytes;
 }
 
 bool LinkSender::transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept {

@@ -174,14 +174,14 @@ class LinkSender {
   [[gnu::noinline]] rte_mbuf* make_frame(ReadyChunk& chunk) noexcept;
   /// @param mbuf     the chunk's, of its header alone, or another one.
   /// @param payload  where it lies, or will lie, in that buffer.
-  [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, const std::byte* payload,
+  [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, std::byte* payload,
                                                  const ReadyChunk& chunk,
                                                  std::uint64_t packet_number) noexcept;
   /// As transmit(), of a packet whose payload is encrypted: the chunk keeps its own, since it may
   /// have to be sent again.
   [[gnu::noinline]] bool transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes,
                                             TimeNs now, OutboxSide& box) noexcept;
-  void note_sent(const ReadyChunk& chunk, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline void note_sent(const ReadyChunk& chunk, TimeNs now) noexcept;
   void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;
 

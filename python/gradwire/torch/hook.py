@@ -203,9 +203,14 @@ class GradwireState:
             if self._compares:
                 self._digests = Digests(self.client, self.group, self._store, self._epoch, prefix)
             self._feedback.join(self.group)
-        except BaseException:
+        except BaseException as error:
             # No thread would end this group's ops: without the group nobody posts any, and the
-            # other processes hear of its end.
+            # other processes hear at once why it has ended.
+            try:
+                self.group.abort("member %d of rank %d could not begin: %s" % (
+                    self.group.member, self.group.rank, error))
+            except GradwireError:
+                pass  # there is no daemon any more, or no group
             self._end_group()
             raise
         self._completed_op = 0

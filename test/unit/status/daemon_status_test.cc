@@ -36,7 +36,7 @@ void fill(json& value, int& last) {
 DaemonStatus one_of_everything() {
   DaemonStatus status;
   status.daemon.addresses.resize(1);
-  status.daemon.datapath = status.daemon.warnings = {""};
+  status.daemon.datapath = status.daemon.warnings = status.daemon.keys = {""};
   status.daemon.users.resize(1);
   Transport transport;
   transport.drops = {{"short", 0}};
