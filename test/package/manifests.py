@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The Kubernetes manifests and the container file, as far as they can be checked without a cluster:
 names that must agree do, the node's script makes a command line that the daemon takes, probes leave
-the command its own time. manifests.py GRADWIRED GRADWIRE."""
+the command its own time, the key file is where the configuration looks for it, there and under
+systemd. manifests.py GRADWIRED GRADWIRE."""
 
 import json
 import os
@@ -68,6 +69,53 @@ def check_probes(container):
         assert probe.get("timeoutSeconds", 1) > own, f"{kind} ends its command too early"
 
 
+def check_keys(everything):
+    """The key is a secret's file, of a mode that the daemon takes; the lines of [security] that the
+    configuration has as comments name files of it."""
+    pod = everything["DaemonSet", "gradwired"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (mount,) = (m for m in container["volumeMounts"] if m["name"] == "keys")
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "keys")
+    assert volume["secret"]["defaultMode"] == 0o400, "the daemon refuses any but 0400 and 0600"
+    assert volume["secret"]["optional"], "a cluster without a key has no such secret"
+    assert "fsGroup" not in pod.get("securityContext", {}), "it would add the group's bits"
+    assert mount["readOnly"] and "subPath" not in mount, "a rotation would not be seen"
+    text = everything["ConfigMap", "gradwired"]["data"]["gradwired.toml"]
+    check_key_lines(re.sub(r"^# (?=\[security\]|key_file|second)", "", text, flags=re.M),
+                    mount["mountPath"], "")
+
+
+def check_key_lines(text, folder, prefix):
+    """With these lines the daemon has the key `cluster.key` of the folder, and `second.key` too if
+    that is there. `prefix` is what the folder puts before their names."""
+    assert text.count(folder) == 2, text
+    with tempfile.TemporaryDirectory() as keys:
+        config = pathlib.Path(keys) / "gradwired.toml"
+        config.write_text(text.replace(folder, keys))
+        for name in ("cluster.key", "second.key"):
+            failed = subprocess.run([GRADWIRED, "--check", "--config", str(config)],
+                                    capture_output=True, text=True, timeout=60)
+            assert (failed.returncode != 0) == (name == "cluster.key"), failed.stderr
+            run(GRADWIRE, "key", "make", f"{keys}/{prefix}{name}")
+        run(GRADWIRED, "--check", "--config", str(config))
+        (pathlib.Path(keys) / f"{prefix}second.key").write_text("no key")
+        failed = subprocess.run([GRADWIRED, "--check", "--config", str(config)],
+                                capture_output=True, text=True, timeout=60)
+        assert failed.returncode != 0 and f"{prefix}second.key" in failed.stderr, failed.stderr
+
+
+def check_unit():
+    """The drop-in for keys says in its comment what gradwired.toml then has."""
+    text = (ROOT / "config/systemd/key.conf").read_text()
+    credential, _ = re.search(r"^LoadCredential=([^:]+):(/\S+)$", text, re.M).groups()
+    lines = re.findall(r"^#   (\[security\]|\w+ = .*)$", text, re.M)
+    port = '[[port]]\ndevice = "net_memif0"\nip = "10.10.0.1/24"\n'
+    check_key_lines(port + "\n".join(lines) + "\n", "/run/credentials/gradwired.service",
+                    f"{credential}_")
+    installed = (ROOT / "debian/gradwire.docs").read_text().split()
+    assert "config/systemd/key.conf" in installed, "the unit names a drop-in that nobody gets"
+
+
 def check_start(container, data, resource):
     """start.sh with a stand-in for the daemon, whose arguments the daemon's check then takes."""
     variable = "PCIDEVICE_" + re.sub(r"[./]", "_", resource).upper()
@@ -107,11 +155,14 @@ def check_container():
     run(GRADWIRED, "--check", *own)
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert "build*/" in ignored, "what is built on this host would be taken along"
+    assert "**/*.key" in ignored, "a key in this tree would be in the image"
 
 
 everything = manifests()
 found = check_references(everything)
 check_probes(found[0])
+check_keys(everything)
 check_start(*found)
+check_unit()
 check_container()
-print(f"{len(everything)} objects, 3 probes, the node's script and the container file")
+print(f"{len(everything)} objects, 3 probes, the script, key files, unit and container file")
