@@ -56,8 +56,10 @@ class LinkSeal : public InSecretMemory {
   /// As PacketKey::seal(). @param number  can_seal(), and is sealed for the first time.
   void seal(KeyUse use, std::uint64_t number, Header header, Segments payload, std::byte* out,
             Tag tag) noexcept {
-    if (use == KeyUse::kHello) return hello_to_.seal(number, header, payload, out, tag);
+    // A hello's number is of a generation too: one in which nothing else went must not end the
+    // link.
     PacketKey* const key = to_.of(number);
+    if (use == KeyUse::kHello) return hello_to_.seal(number, header, payload, out, tag);
     require(key != nullptr, "a packet is sealed if there is a key of its generation");
     key->seal(number, header, payload, out, tag);
   }
@@ -79,7 +81,7 @@ class LinkSeal : public InSecretMemory {
     }
     if (!key->open(number, header, sealed, out, tag)) return OpenResult::kForged;
     window_.take(number);
-    if (use == KeyUse::kData) from_.authenticated(number);
+    if (from_.of(number) != nullptr) from_.authenticated(number);
     return OpenResult::kYes;
   }
 

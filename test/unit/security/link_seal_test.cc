@@ -103,6 +103,21 @@ TEST_CASE("a number far ahead costs nobody a key, and one far behind is too old 
   CHECK(open(b, KeyUse::kData, 3, seal(a, KeyUse::kData, 3)) == OpenResult::kOld);
 }
 
+TEST_CASE("a link goes on after generations in which nothing but hellos went") {
+  const Mode mode = GENERATE(Mode::kAuthenticate, Mode::kEncrypt);
+  LinkSide a(0, 1, mode);
+  LinkSide b(1, 0, mode);
+  const std::uint64_t last = std::uint64_t{5} << kLinkBits;
+  for (std::uint64_t number = 1; number < last; ++number) {
+    REQUIRE(a.seal.can_seal(number));
+    REQUIRE(open(b, KeyUse::kHello, number, seal(a, KeyUse::kHello, number)) == OpenResult::kYes);
+    a.supply(mode);
+    b.supply(mode);
+  }
+  REQUIRE(a.seal.can_seal(last));
+  CHECK(open(b, KeyUse::kData, last, seal(a, KeyUse::kData, last)) == OpenResult::kYes);
+}
+
 TEST_CASE("a sender whose next key is not there may seal nothing more") {
   LinkSide a(0, 1, Mode::kAuthenticate);
   const std::uint64_t generation = std::uint64_t{1} << kLinkBits;
