@@ -8,6 +8,7 @@
 namespace gradwire::control {
 
 bool KeyMaking::work() {
+  if (cancelled_.load(std::memory_order_relaxed)) return true;
   const std::size_t most = std::max<std::size_t>(kLinksPerPiece / keys_->common().lanes, 1);
   const std::size_t end = std::min(ranks_.size(), next_ + most);
   for (; next_ < end; ++next_) {

@@ -5,6 +5,7 @@
 /// has made; in between the worker owns it. It allocates.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,8 +46,10 @@ class KeyMaking {
         ranks_(std::move(ranks)),
         keys_(std::make_unique<GroupKeys>(common)) {}
 
-  /// One piece. @return whether all is done.
+  /// One piece. @return whether all is done, or nobody waits for it any more.
   [[nodiscard]] bool work();
+  /// Nobody waits for the keys any more. Any thread, also while work() runs.
+  void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
 
   [[nodiscard]] const security::PublicKey& own_key() const noexcept { return own_->public_key(); }
   [[nodiscard]] const security::KeyId& file() const noexcept { return file_; }
@@ -67,6 +70,7 @@ class KeyMaking {
   JobKeyPtr job_;
   std::vector<Rank> ranks_;
   std::size_t next_ = 0;
+  std::atomic<bool> cancelled_{false};
   std::unique_ptr<GroupKeys> keys_;
   std::optional<Error> error_;
 };
