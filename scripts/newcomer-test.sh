@@ -154,3 +154,4 @@ done
   die "prometheus would start at boot."
 step "passed: ${commands//,/ and } on a bare root of $release"
 [[ $commands != demo,test ]] || last_run_write newcomer "both commands on a bare root of $release"
+[[ $commands != fast || $release != trixie ]] || last_run_write trixie "suite fast on a bare root"

@@ -51,7 +51,7 @@ class DataRuns {
     address_crc_ = wire::address_crc(view.source_ip, view.destination_ip);
     common_ = packet.common;
     frames_.remember(frame, view);
-    data_.remember(view.payload, packet.common.sealed);
+    data_.remember(view.payload);
   }
   /// Hands the run that is under way, if there is one, to its shard. It comes before a shard gets
   /// any other packet, and at the end of a burst. The next run may go on with the same shard.

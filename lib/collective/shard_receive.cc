@@ -118,6 +118,10 @@ Drop Shard::open(const wire::CommonHeader& header, rte_mbuf*& frame,
   if (config_.seals->encrypts() && !buffers_.exclusive(frame)) [[unlikely]] {
     rte_mbuf* const copy = rte_pktmbuf_copy(frame, config_.packet_pool, 0, UINT32_MAX);
     if (copy == nullptr) return Drop::kNoBuffer;
+    if (copy->nb_segs != 1) {  // the pool's buffers are too short for it
+      rte_pktmbuf_free(copy);
+      return Drop::kNoBuffer;
+    }
     const auto at = packet.data() - rte_pktmbuf_mtod(frame, const std::byte*);
     packet = {rte_pktmbuf_mtod_offset(copy, const std::byte*, at), packet.size()};
     rte_pktmbuf_free(frame);

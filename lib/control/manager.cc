@@ -13,6 +13,8 @@ namespace gradwire::control {
 namespace {
 
 /// Notices taken in one round, so that a flood of them does not keep the control socket waiting.
+/// Of a key that is made while a group runs: some 10 microseconds.
+constexpr std::uint64_t kKeySteps = 10;
 constexpr std::uint64_t kNoticesPerRound = 1024;
 
 // Steps, besides those that are counted where the work is done.
@@ -266,6 +268,8 @@ void Manager::supply_key(Group& group, const command::Notice& notice) {
   request.key =
       std::make_shared<security::PacketKey>(keys->next(notice.lane, wish.rank, wish.direction));
   requests_.send(notice.lane, std::move(request));
+  work_.add(kKeySteps);
+  work_.charge(group.uid, kKeySteps);
 }
 
 void Manager::on_aborted(Group& group, const command::Notice& notice, TimeNs now) {

@@ -107,6 +107,7 @@ Communicator::~Communicator() {
     static_cast<void>(threads_.release());
     static_cast<void>(datapath_.release());
     static_cast<void>(control_.release());
+    for (auto& request : key_requests_) static_cast<void>(request.release());
     return;
   }
   if (plan_ != nullptr) control_->destroy_plan(plan_);
@@ -152,6 +153,7 @@ void Communicator::take_notices() noexcept {
       reason_ = notice.reason;
     }
   }
+  send_keys();
 }
 
 bool Communicator::drive(TimeNs now) noexcept {

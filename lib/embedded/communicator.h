@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,6 +128,8 @@ class Communicator {
                                        std::span<const ipc::RankInfo> table);
   /// A lane wants the key of another generation.
   void supply_key(const command::Notice& notice);
+  /// Those for which the lanes' rings have room.
+  void send_keys();
   /// A lane is done with a request. @return whether it was one of those.
   bool take_key_request(const command::Request* request) noexcept;
   [[nodiscard]] Error aborted() const;
@@ -140,6 +143,7 @@ class Communicator {
   std::unique_ptr<control::DaemonKeys> keys_;
   std::shared_ptr<control::GroupKeys> group_keys_;  ///< none: packets are not sealed
   std::vector<std::unique_ptr<command::Request>> key_requests_;
+  std::deque<std::pair<std::uint8_t, command::Request*>> keys_unsent_;  ///< with their lanes
 
   command::GroupPlan* plan_ = nullptr;
   std::vector<command::Request> requests_;  ///< [lanes of the group], those under way

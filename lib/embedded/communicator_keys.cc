@@ -24,15 +24,27 @@ Result<void> Communicator::make_keys(control::PlanRequest& wanted,
 }
 
 void Communicator::supply_key(const command::Notice& notice) {
-  if (group_keys_ == nullptr) return;
+  const collective::KeyWish& wish = notice.wish;
+  if (group_keys_ == nullptr || notice.lane >= group_keys_->common().lanes ||
+      !group_keys_->has(wish.rank) ||
+      group_keys_->generation(notice.lane, wish.rank, wish.direction) != wish.generation) {
+    return;
+  }
   auto request = std::make_unique<command::Request>();
   request->type = command::RequestType::kSupplyKey;
   request->group_handle = notice.group_handle;
-  request->wish = notice.wish;
+  request->wish = wish;
   request->key = std::make_shared<security::PacketKey>(
-      group_keys_->next(notice.lane, notice.wish.rank, notice.wish.direction));
-  // There are a request for each link and direction at most, and a lane's ring has room for more.
-  if (datapath_->send(notice.lane, request.get())) key_requests_.push_back(std::move(request));
+      group_keys_->next(notice.lane, wish.rank, wish.direction));
+  keys_unsent_.emplace_back(notice.lane, request.get());
+  key_requests_.push_back(std::move(request));
+}
+
+void Communicator::send_keys() {
+  while (!keys_unsent_.empty() &&
+         datapath_->send(keys_unsent_.front().first, keys_unsent_.front().second)) {
+    keys_unsent_.pop_front();
+  }
 }
 
 bool Communicator::take_key_request(const command::Request* request) noexcept {

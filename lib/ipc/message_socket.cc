@@ -159,6 +159,10 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   }
   if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());
   out.body.assign(buffer.get() + sizeof(MessageHeader), buffer.get() + bytes);
+  // It may have brought a job's key.
+  if (out.header.type == static_cast<std::uint16_t>(MessageType::kDescribe)) {
+    ::explicit_bzero(buffer.get(), static_cast<std::size_t>(bytes));
+  }
   return SocketStatus::kDone;
 }
 

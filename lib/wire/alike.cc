@@ -53,12 +53,11 @@ void FrameMemory::remember(std::span<const std::byte> frame, const FrameView& vi
   std::memcpy(header_.data(), frame.data(), compared_bytes_);
 }
 
-void DataMemory::remember(std::span<const std::byte> packet, std::uint8_t sealed) noexcept {
+void DataMemory::remember(std::span<const std::byte> packet) noexcept {
   require(packet.size() > kHeaderBytes &&
               packet[offsetof(Header, type)] == static_cast<std::byte>(PacketType::kData),
           "what is remembered is data that was decoded");
   std::memcpy(header_.data(), packet.data(), kHeaderBytes);
-  header_[offsetof(Header, flags)] |= static_cast<std::byte>(sealed);  // which opening has cleared
   packet_bytes_ = packet.size();
 }
 

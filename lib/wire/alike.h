@@ -73,9 +73,8 @@ struct DataPlace {
 /// The data packet that was decoded last.
 class DataMemory {
  public:
-  /// @param packet  of kData, which decode() took; with its tag, if it was sealed.
-  /// @param sealed  CommonHeader::sealed.
-  void remember(std::span<const std::byte> packet, std::uint8_t sealed) noexcept;
+  /// @param packet  of kData, which decode_body() took; with its tag, if it was sealed.
+  void remember(std::span<const std::byte> packet) noexcept;
   void forget() noexcept { packet_bytes_ = 0; }
   /// @param address_crc  as decode_header().
   /// @return whether decode() would make of `packet` what it made of the remembered one but for

@@ -302,11 +302,11 @@ struct Packet {
 [[nodiscard]] Drop decode_header(std::span<const std::byte> udp_payload, Packet& out,
                                  std::uint32_t address_crc = 0) noexcept;
 /// Decodes the rest of a packet whose header decode_header() took, and which was opened if it was
-/// sealed: its tag is cut off, and its flags are cleared. Checks lengths, enumerations
+/// sealed: its tag is cut off. Checks lengths, enumerations
 /// and, for every type but those of carries_chunk(), the payload's CRC; fills only the bodies of
 /// the packet's type.
 [[nodiscard]] Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept;
-/// Both.
+/// Both, of a packet that is not sealed; else kMalformed.
 [[nodiscard]] Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept;
 /// The version byte; 0 if there is none.
 [[nodiscard]] std::uint8_t version_of(std::span<const std::byte> udp_payload) noexcept;

@@ -181,10 +181,10 @@ Drop read_pull(const layout::Header& header, Packet& out) noexcept {
   return check_payload_bytes(out.payload.size(), 0);
 }
 
-/// Whether the header's one flag is set, of a packet that may have it.
+/// Whether the header's one flag beside those of seals is set, of a packet that may have it.
 bool is_said_again(const layout::Header& header) noexcept {
   const auto type = static_cast<PacketType>(header.type);
-  return header.flags == layout::kAgain &&
+  return (header.flags & ~kSealFlags) == layout::kAgain &&
          (type == PacketType::kInquiry || type == PacketType::kOffer || type == PacketType::kPull ||
           type == PacketType::kTileCall || type == PacketType::kTilePull);
 }
@@ -331,7 +331,7 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   const auto& header = view<layout::Header>(udp_payload.data());
   out.payload_crc = header.payload_crc.get();
   out.payload = udp_payload.subspan(kHeaderBytes);
-  if ((header.flags != 0 && !is_said_again(header)) || header.lane >= kMaxLanes ||
+  if (((header.flags & ~kSealFlags) != 0 && !is_said_again(header)) || header.lane >= kMaxLanes ||
       !number_fits(out.common.packet_number))
     return Drop::kMalformed;
   // Nothing of a payload is read before its CRC, but for chunks: the lane checks that one where the
@@ -342,7 +342,8 @@ Drop decode_body(std::span<const std::byte> udp_payload, Packet& out) noexcept {
 
 Drop decode(std::span<const std::byte> udp_payload, Packet& out) noexcept {
   const Drop why = decode_header(udp_payload, out);
-  return why == Drop::kNone ? decode_body(udp_payload, out) : why;
+  if (why != Drop::kNone) return why;
+  return out.common.sealed == 0 ? decode_body(udp_payload, out) : Drop::kMalformed;
 }
 
 bool payload_crc_ok(const Packet& packet, const std::byte* ahead) noexcept {

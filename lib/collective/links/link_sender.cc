@@ -235,6 +235,10 @@ void LinkSender::send_probes(TimeNs now, OutboxSide& box) noexcept {
 
 bool LinkSender::send_ready(TimeNs now, OutboxSide& box) noexcept {
   bool worked = false;
+  // Chunks wait for the key of the next generation, as for a pacer. It is looked for once: a round
+  // sends far fewer packets than a generation has.
+  if (!end_.has_key()) [[unlikely]]
+    return worked;
   while (!ready_.empty() && !box.full() && in_flight_.free() > 0 &&
          distinct_sent_ < sender_.credit_chunks()) {
     const ReadyChunk& chunk = ready_.front();
@@ -262,7 +266,7 @@ void LinkSender::notice_blocked(bool more_to_go, TimeNs now) noexcept {
 }
 
 void LinkSender::send_ping(TimeNs now, OutboxSide& box) noexcept {
-  if (!sender_.has_room()) return;
+  if (!sender_.has_room() || !end_.has_key()) return;
   end_.send(config_.control_pool, box, [&](std::span<std::byte> room) {
     const std::uint64_t number = sender_.on_sent(now, wire_bytes(0), transport::kNoCookie);
     return wire::encode_ping(room, end_.header(PacketType::kPing, number), asks_for_);

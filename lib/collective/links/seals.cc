@@ -80,7 +80,6 @@ wire::Drop Seals::open(const wire::CommonHeader& header, std::span<std::byte> pa
   const bool taken = opened == OpenResult::kYes ||
                      (opened == OpenResult::kForged && planted(PlantedBug::kTagNotChecked));
   if (!taken) return drop_of(opened);
-  packet[wire::kFlagsAt] &= ~static_cast<std::byte>(wire::kSealFlags);
   note(header.from_rank, Direction::kFrom);
   return wire::Drop::kNone;
 }

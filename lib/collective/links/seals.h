@@ -56,7 +56,7 @@ class Seals {
   void seal(std::uint16_t rank, rte_mbuf& frame, std::size_t frame_bytes,
             const std::byte* payload) noexcept;
 
-  /// Opens a packet in place, clears its seal's flags, and takes its number.
+  /// Opens a packet in place, and takes its number. Nothing is written if it is authenticated.
   /// @param packet  as received, with its tag.
   /// @return Drop::kNone, or why it was not opened: then nothing took effect.
   [[nodiscard]] wire::Drop open(const wire::CommonHeader& header,

@@ -120,9 +120,10 @@ std::string what_is_missing(const Group& group, const Published& published,
       // A client's text is short, so what a router says goes before a guess.
       const std::string why =
           too_big ? ": " + text_of(*too_big)
-                  : fmt::format(
-                        " (if it answers pings, an MTU on the path is below {})",
-                        wire::full_packet_bytes(group.wanted.payload_bytes, path.remote_ip.family));
+                  : fmt::format(" (if it answers pings, an MTU on the path is below {})",
+                                wire::full_packet_bytes(
+                                    group.wanted.payload_bytes + seal_bytes(group.wanted),
+                                    path.remote_ip.family));
       add(fmt::format("downstream rank {} ({}) has not answered the hello of lane {}{}", path.rank,
                       wire::to_string(path.remote_ip), lane, why));
     }

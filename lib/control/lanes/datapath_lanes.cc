@@ -214,7 +214,7 @@ Result<void> DatapathLanes::check_path(const NeighborPath& path,
 Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
   for (const auto* paths : {&request.downstream, &request.upstream}) {
     for (const NeighborPath& path : *paths) {
-      if (auto ok = check_path(path, request.payload_bytes); !ok) {
+      if (auto ok = check_path(path, request.payload_bytes + seal_bytes(request)); !ok) {
         return tl::unexpected(ok.error());
       }
     }

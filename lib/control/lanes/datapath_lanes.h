@@ -60,6 +60,7 @@ class DatapathLanes final : public LaneControl {
  private:
   void carry_frames();
   /// Checks that the kernel sends full packets to the neighbor.
+  /// @param payload_bytes  of a full packet, with its tag if packets are sealed.
   [[nodiscard]] Result<void> check_path(const NeighborPath& path,
                                         std::uint32_t payload_bytes) const;
   void tend_links();

@@ -82,6 +82,11 @@ struct PlanRequest {
   }
 };
 
+/// What each packet of the group is longer by, if it is sealed.
+[[nodiscard]] inline std::uint32_t seal_bytes(const PlanRequest& wanted) noexcept {
+  return wanted.security.mode != security::Mode::kOff ? std::uint32_t{security::kTagBytes} : 0;
+}
+
 /// How soon a MAC address is asked for.
 enum class Asking : std::uint8_t {
   kAtOnce,

@@ -123,6 +123,12 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.upstream_others = others(request.upstream, lane, *up);
   }
   if (auto added = add_peers(config, request, lane); !added) return tl::unexpected(added.error());
+  // What is encrypted is opened where it lies, whoever sent it and by whichever port it came.
+  if (request.keys != nullptr) {
+    for (const auto& each : datapath_.ports()) {
+      config.received_mbufs_are_exclusive &= each->row().rx_exclusive;
+    }
+  }
   auto backend = make_backend(lane);
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");

@@ -39,7 +39,8 @@ void SeedRun::set_rail(const Fault& fault, bool begins) {
   if (fault.kind == FaultKind::kShortRail) {
     const std::size_t full =
         wire::kEthernetBytes +
-        wire::full_packet_bytes(scenario_.group.shard.payload_bytes, world_.family_of(fault.rail));
+        wire::full_packet_bytes(scenario_.group.shard.payload_bytes, world_.family_of(fault.rail)) +
+        (scenario_.group.mode != security::Mode::kOff ? security::kTagBytes : 0);
     network.set_most_bytes(from, to, begins ? full - 1 : SIZE_MAX);
   }
 }

@@ -79,7 +79,7 @@ TEST_CASE("data that differs in its place alone is read without being decoded") 
   DataMemory memory;
   DataPlace place;
   CHECK_FALSE(memory.read(packet_of(fields), 0, place));
-  memory.remember(packet_of(fields), 0);
+  memory.remember(packet_of(fields));
   fields.common.packet_number = kLastPacketNumber;
   fields.data.chunk = 0xfffffffe;
   fields.data.hop = kHopsMax - 1;
@@ -116,7 +116,7 @@ TEST_CASE("data that is read is what decode() makes of it") {
   std::mt19937_64 random(20261127);
   DataMemory memory;
   const std::vector<std::byte> kept = packet_of({});
-  memory.remember(kept, 0);
+  memory.remember(kept);
   Packet like;
   REQUIRE(decode(kept, like) == Drop::kNone);
   int read = 0;
