@@ -3,7 +3,7 @@
 # Hosts on one Ethernet segment, for stories that source it after _init.sh: two daemons on
 # af_packet, and a host without one, $outsider, whose device gw0 is for what is not a daemon.
 
-switch_mtu=${switch_mtu:-1500}
+switch_mtu=1500  # of all devices; a story may set another before switch_make
 
 # switch_make [FLAG...]: daemons 0 and 1 are 10.78.0.1 and .2, and start with these flags.
 switch_make() {

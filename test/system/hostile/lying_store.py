@@ -144,6 +144,11 @@ def old_entries(store):
     store.refused("another table for each",
                   [[one, other], [store.entry(0, "authenticate"), other]],
                   ("table", "table"))
+    # Rank 0 wants off, and is shown an old entry of rank 1, which wants encrypt now.
+    off = [store.entry(daemon, "off") for daemon in range(2)]
+    store.refused("another mode for each", [off, [off[0], other]],
+                  [f"rank {rank} .*sends packets that are not sealed" for rank in (1, 0)],
+                  wants=[{"security": "off"}, {"security": "encrypt"}])
     store.refused("one daemon twice", [one, one], ["ranks 0 and 1 are the same daemon"] * 2,
                   daemons=(0, 0))
 

@@ -25,6 +25,7 @@ from peer_groups import every_collective, one_transfer
 ALL = wire.ALL_REDUCE
 # Reasons for which a daemon drops what is right: it is of a group that is over, or comes twice.
 HARMLESS = ("foreign", "unknown_group", "duplicate", "state")
+# Daemons have keys of so many so far (doc/security.md, at its top).
 GENERATIONS = 2
 NEXT_KEY, JOB_KEY = bytes(range(1, 33)), bytes(range(0, 64, 2))
 
@@ -174,6 +175,13 @@ def refusals(stage):
     other.user += 1000
     refused(stage, "made for another user", stage.peer(keys=other),
             ("rank 1", "user", str(other.user)), "user")
+    for what, public in (("zeros", bytes(32)), ("of low order", bytes([1]) + bytes(31)),
+                         ("rank 0's own", table.Entry(
+                             stage.clients[0].describe(security=stage.mode)).public_key)):
+        keys = stage.keys()
+        keys.public = public
+        refused(stage, f"a public key that is {what}", stage.peer(keys=keys),
+                ("public key",), "public_key" if "own" in what else None)
 
 
 def unsealed(stage):
