@@ -43,6 +43,7 @@ Result<host::Subject> subject_of(const std::string& path) {
   subject.ecn = config->transport.ecn;
   subject.congestion = config->transport.congestion;
   subject.reduces_on_gpu = !config->gpu.device.empty();
+  subject.seals = !config->security.key_file.empty();
   return subject;
 }
 

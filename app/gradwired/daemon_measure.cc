@@ -11,7 +11,6 @@
 #include "config/load.h"
 #include "daemon.h"
 #include "host/nice.h"
-#include "security/packet_key.h"
 #include "settings.h"
 
 namespace gradwire::gradwired {
@@ -29,11 +28,6 @@ Result<void> Daemon::measure() {
     for (const std::string& warning : gpu_->device().warnings()) {
       report_.warnings.push_back(warning);
     }
-  }
-  if (!config_.security.key_file.empty() && !security::cpu_has_aes()) {
-    report_.warnings.emplace_back(
-        "this CPU has no instructions for AES (aes and pclmulqdq in /proc/cpuinfo): groups whose "
-        "packets are sealed are a tenth as fast or less");
   }
   prioritize_lanes();
   if (auto measured = measure_cores(); !measured) return measured;
@@ -82,6 +76,7 @@ host::Subject Daemon::host_subject() const {
   subject.congestion = config_.transport.congestion;
   // An emulated GPU is no device of the host.
   subject.reduces_on_gpu = gpu_ != nullptr && !config_.gpu.device.starts_with("gpu_emu");
+  subject.seals = !config_.security.key_file.empty();
   return subject;
 }
 

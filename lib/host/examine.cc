@@ -30,6 +30,7 @@ Findings examine(const Machine& machine, const Subject& subject) {
   check_cores(machine, subject, out);
   check_nice(machine, out);
   check_governor(machine, subject, out);
+  check_aes(machine, subject, out);
   check_gpus(machine, subject, out);
   check_udp_ports(machine, subject, out);
   check_firewall(machine, subject, out);
@@ -44,6 +45,7 @@ Findings examine_for_daemon(const Machine& machine, const Subject& subject) {
     check_flow_control(machine, subject, out);
   }
   check_governor(machine, subject, out);
+  check_aes(machine, subject, out);
   if (subject.reduces_on_gpu) check_gpus(machine, subject, out);
   check_udp_ports(machine, subject, out);
   return out;

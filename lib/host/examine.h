@@ -27,6 +27,7 @@ struct Subject {
   bool ecn = false;
   std::string congestion;
   bool reduces_on_gpu = false;
+  bool seals = false;  ///< it has a key, so that packets of groups may be sealed
 };
 
 /// A NIC of the host, as sysfs has it.
@@ -53,6 +54,8 @@ void check_cores(const Machine& machine, const Subject& subject, Findings& out);
 /// Checks the user who asks; the daemon may run as another one.
 void check_nice(const Machine& machine, Findings& out);
 void check_governor(const Machine& machine, const Subject& subject, Findings& out);
+/// Sealing packets without the CPU's instructions for it is slow.
+void check_aes(const Machine& machine, const Subject& subject, Findings& out);
 void check_gpus(const Machine& machine, const Subject& subject, Findings& out);
 void check_udp_ports(const Machine& machine, const Subject& subject, Findings& out);
 void check_firewall(const Machine& machine, const Subject& subject, Findings& out);

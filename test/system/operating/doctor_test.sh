@@ -84,6 +84,13 @@ ip = "10.78.9.1/24"
 EOS
 expect "a configuration of memif alone" doctor --config "$run_dir/memif.toml"
 ! grep -E '^(warn|fail).*(IOMMU|vfio|nic)' "$out" || fail "links in memory were asked for NICs"
+! grep AES "$out" || fail "a daemon without a key was asked for AES"
+{ cat "$run_dir/memif.toml" && printf '[security]\nkey_file = "/cluster.key"\n'; } \
+  >"$run_dir/sealed.toml"
+echo 'flags : fpu sse2' >"$tree/proc/cpuinfo"
+
+expect "so is one with a key, on a CPU without AES" doctor --config "$run_dir/sealed.toml"
+expect_text "which is told" '^warn +AES: this CPU has no instructions for AES .no aes, ' "$out"
 
 step "the configuration check sees what only this host can tell"
 # check DEVICE FLAG...

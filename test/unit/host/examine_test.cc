@@ -319,6 +319,28 @@ TEST_CASE("GPUs: driver, place, and the ways into their memory") {
   CHECK(finding_of(findings, "GDRCopy").verdict == Verdict::kOk);
 }
 
+TEST_CASE("sealing packets on a CPU without AES is told, if the daemon has a key") {
+  FakeMachine machine;
+  make_good(machine);
+  constexpr const char* kStart = "processor\t: 0\nmodel name\t: x\nflags\t\t: fpu vaes sse ";
+  machine.write("/proc/cpuinfo", std::string(kStart) + "vpclmulqdq");
+  Subject subject = good_subject();
+  CHECK_FALSE(has(examine(machine, subject), "AES"));
+  subject.seals = true;
+  const Finding none = finding_of(examine(machine, subject), "AES");
+  CHECK(none.verdict == Verdict::kWarn);
+  CHECK_THAT(none.value, Contains("no instructions for AES (no aes, no pclmulqdq in /proc/"));
+  CHECK_THAT(none.why, Contains("a tenth as fast or less"));
+  CHECK(to_sentence(finding_of(examine_for_daemon(machine, subject), "AES")) == to_sentence(none));
+
+  machine.write("/proc/cpuinfo", std::string(kStart) + "aes lm");
+  CHECK_THAT(finding_of(examine(machine, subject), "AES").value, Contains("(no pclmulqdq in"));
+  machine.write("/proc/cpuinfo", std::string(kStart) + "aes pclmulqdq\nbugs\t\t: x");
+  CHECK(finding_of(examine(machine, subject), "AES").verdict == Verdict::kOk);
+  machine.remove("/proc/cpuinfo");
+  CHECK(finding_of(examine(machine, subject), "AES").verdict == Verdict::kSkip);
+}
+
 TEST_CASE("UDP ports of others, and a firewall") {
   FakeMachine machine;
   make_good(machine);
