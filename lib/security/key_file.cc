@@ -2,44 +2,16 @@
 #include "security/key_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "security/files/descriptor.h"
 #include "security/files/key_bytes.h"
 
 namespace gradwire::security {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close_now(); }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  /// @return whether the kernel had nothing to complain of.
-  bool close_now() noexcept {
-    const bool fine = fd_ < 0 || close(fd_) == 0;
-    fd_ = -1;
-    return fine;
-  }
-
- private:
-  int fd_;
-};
-
-/// What the kernel says of a call that failed.
-tl::unexpected<Error> failed(const std::string& path, const char* call) {
-  const int error = errno;
-  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
-                         : error == EACCES ? ErrorCode::kPermission
-                                           : ErrorCode::kSystem;
-  return refuse_key_file(code, path, fmt::format("{}: {}", call, std::strerror(error)));
-}
 
 /// @return whether all was written; errno says why not.
 bool write_all(int fd, std::span<const std::byte> bytes) {
@@ -66,13 +38,13 @@ Result<void> make_key_file(const std::string& path) {
       return refuse_key_file(ErrorCode::kBusy, path,
                              "is there already, and is left as it is: give another name");
     }
-    return failed(path, "open");
+    return failed_key_file(path, "open");
   }
   // The umask may have taken a bit away that the owner needs.
   const bool written = fchmod(file.get(), 0600) == 0 && write_all(file.get(), key.span()) &&
                        fsync(file.get()) == 0 && file.close_now();
   if (!written) {
-    const auto error = failed(path, "write");
+    const auto error = failed_key_file(path, "write");
     unlink(path.c_str());
     return error;
   }

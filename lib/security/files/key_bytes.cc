@@ -14,22 +14,10 @@
 #include <cstring>
 #include <memory>
 
+#include "security/files/descriptor.h"
+
 namespace gradwire::security {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) noexcept : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  [[nodiscard]] int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// Clears itself.
 struct Read {
@@ -39,15 +27,6 @@ struct Read {
   Read& operator=(const Read&) = delete;
   ~Read() { explicit_bzero(bytes.data(), bytes.size()); }
 };
-
-/// What the kernel says of a call that failed.
-tl::unexpected<Error> failed(const std::string& path, const char* call) {
-  const int error = errno;
-  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
-                         : error == EACCES ? ErrorCode::kPermission
-                                           : ErrorCode::kSystem;
-  return refuse_key_file(code, path, fmt::format("{}: {}", call, std::strerror(error)));
-}
 
 /// Without links; empty if there is no such file.
 std::string real_path(const std::string& path) {
@@ -89,6 +68,14 @@ tl::unexpected<Error> refuse_key_file(ErrorCode code, const std::string& path,
   return fail(code, fmt::format("key file {}: {}", path, why));
 }
 
+tl::unexpected<Error> failed_key_file(const std::string& path, const char* call) {
+  const int error = errno;
+  const ErrorCode code = error == ENOENT   ? ErrorCode::kNotFound
+                         : error == EACCES ? ErrorCode::kPermission
+                                           : ErrorCode::kSystem;
+  return refuse_key_file(code, path, fmt::format("{}: {}", call, std::strerror(error)));
+}
+
 std::string why_no_key(KeyBytesIn key) {
   if (std::all_of(key.begin(), key.end(), [&](std::byte b) { return b == key[0]; })) {
     return "all its bytes are alike, which is no random key: gradwire key make";
@@ -107,9 +94,9 @@ std::string why_no_key(KeyBytesIn key) {
 Result<void> read_key_bytes(const std::string& path, KeyBytes key) {
   // Not to stand still at a pipe that nobody writes to.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) return failed(path, "open");
+  if (file.get() < 0) return failed_key_file(path, "open");
   struct stat status {};
-  if (fstat(file.get(), &status) != 0) return failed(path, "fstat");
+  if (fstat(file.get(), &status) != 0) return failed_key_file(path, "fstat");
   if (auto fine = check_file(path, file.get(), status); !fine) return fine;
   // One more, to see that there is no more.
   Read got;
@@ -117,7 +104,7 @@ Result<void> read_key_bytes(const std::string& path, KeyBytes key) {
   while (had < got.bytes.size()) {
     const ssize_t more = read(file.get(), got.bytes.data() + had, got.bytes.size() - had);
     if (more < 0 && errno == EINTR) continue;
-    if (more < 0) return failed(path, "read");
+    if (more < 0) return failed_key_file(path, "read");
     if (more == 0) break;
     had += static_cast<std::size_t>(more);
   }

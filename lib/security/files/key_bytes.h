@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Reads the 32 bytes of a key file, and says by name what no key file is (doc/security.md, Key
-/// files). A library of its own, since libgradwire reads jobs'
-/// keys and links no cipher. Any
+/// files). A library of its own, since libgradwire reads jobs' keys and links no cipher. Any
 /// thread; allocates.
 #pragma once
 
@@ -21,6 +20,9 @@ using KeyBytesIn = std::span<const std::byte, kKeyFileBytes>;
 /// The errors of key files begin alike: "key file PATH: ".
 [[nodiscard]] tl::unexpected<Error> refuse_key_file(ErrorCode code, const std::string& path,
                                                     const std::string& why);
+
+/// Of a system call that has just failed: what errno says.
+[[nodiscard]] tl::unexpected<Error> failed_key_file(const std::string& path, const char* call);
 
 /// Symbolic links are followed: what is checked is the file that was opened. A file of systemd's
 /// credentials that is root's may be readable for its group, as systemd makes it for a service that
