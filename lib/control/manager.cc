@@ -254,20 +254,14 @@ void Manager::on_notice(const command::Notice& notice, TimeNs now) {
 /// The key of another generation, by which a lane's packets to a rank or from it go on.
 void Manager::supply_key(Group& group, const command::Notice& notice) {
   GroupKeys* const keys = group.wanted.keys.get();
-  const collective::KeyWish& wish = notice.wish;
-  if (keys == nullptr || notice.lane >= keys->common().lanes || !keys->has(wish.rank) ||
-      keys->generation(notice.lane, wish.rank, wish.direction) != wish.generation) {
+  auto request = keys == nullptr ? std::optional<command::Request>()
+                                 : keys->supply(group.handle, notice.lane, notice.wish);
+  if (!request) {
     spdlog::error("{}: lane {} wants a key of rank {} that does not come next", key_text(group.key),
-                  notice.lane, wish.rank);
+                  notice.lane, notice.wish.rank);
     return;
   }
-  command::Request request;
-  request.type = command::RequestType::kSupplyKey;
-  request.group_handle = group.handle;
-  request.wish = wish;
-  request.key =
-      std::make_shared<security::PacketKey>(keys->next(notice.lane, wish.rank, wish.direction));
-  requests_.send(notice.lane, std::move(request));
+  requests_.send(notice.lane, std::move(*request));
   work_.add(kKeySteps);
   work_.charge(group.uid, kKeySteps);
 }

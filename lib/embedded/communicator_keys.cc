@@ -24,18 +24,10 @@ Result<void> Communicator::make_keys(control::PlanRequest& wanted,
 }
 
 void Communicator::supply_key(const command::Notice& notice) {
-  const collective::KeyWish& wish = notice.wish;
-  if (group_keys_ == nullptr || notice.lane >= group_keys_->common().lanes ||
-      !group_keys_->has(wish.rank) ||
-      group_keys_->generation(notice.lane, wish.rank, wish.direction) != wish.generation) {
-    return;
-  }
-  auto request = std::make_unique<command::Request>();
-  request->type = command::RequestType::kSupplyKey;
-  request->group_handle = notice.group_handle;
-  request->wish = wish;
-  request->key = std::make_shared<security::PacketKey>(
-      group_keys_->next(notice.lane, wish.rank, wish.direction));
+  if (group_keys_ == nullptr) return;
+  auto supply = group_keys_->supply(notice.group_handle, notice.lane, notice.wish);
+  if (!supply) return;
+  auto request = std::make_unique<command::Request>(std::move(*supply));
   keys_unsent_.emplace_back(notice.lane, request.get());
   key_requests_.push_back(std::move(request));
 }

@@ -10,25 +10,11 @@ namespace gradwire::control {
 using security::PacketKey;
 
 void GroupKeys::add(std::uint16_t rank, std::uint64_t incarnation, const security::Secret32& root) {
-  const security::Mode mode = common_.mode;
   for (std::uint8_t lane = 0; lane < common_.lanes; ++lane) {
-    const security::LinkContext to{common_.group,       lane,       mode, common_.rank, rank,
-                                   common_.incarnation, incarnation};
-    const security::LinkContext from{
-        common_.group, lane, mode, rank, common_.rank, incarnation, common_.incarnation};
-    const security::OpeningKeys opens_to = security::opening_keys(root, to);
-    const security::OpeningKeys opens_from = security::opening_keys(root, from);
-    auto link = std::make_unique<Link>();
-    link->tokens = {opens_to.token, opens_from.token};
-    link->chains.reset(new Chains(security::KeyChain(root, to, common_.table_hash),
-                                  security::KeyChain(root, from, common_.table_hash)));
-    link->keys.hello_to = PacketKey(mode, opens_to.hello);
-    link->keys.hello_from = PacketKey(mode, opens_from.hello);
-    for (std::size_t generation = 0; generation < 2; ++generation) {
-      link->keys.to[generation] = PacketKey(mode, link->chains->to.next());
-      link->keys.from[generation] = PacketKey(mode, link->chains->from.next());
-    }
-    links_[std::size_t{lane} * common_.all_ranks + rank] = std::move(link);
+    const security::LinkContext to{
+        common_.group, lane, common_.mode, common_.rank, rank, common_.incarnation, incarnation};
+    links_[std::size_t{lane} * common_.all_ranks + rank] =
+        std::make_unique<security::LinkStart>(security::start_link(root, to, common_.table_hash));
   }
 }
 
@@ -46,13 +32,17 @@ std::shared_ptr<collective::Seals> GroupKeys::make_seals(std::uint8_t lane) {
   return std::make_shared<collective::Seals>(common_.mode, std::move(by_rank));
 }
 
-PacketKey GroupKeys::next(std::uint8_t lane, std::uint16_t rank, security::Direction direction) {
-  return {common_.mode, chain(lane, rank, direction).next()};
-}
-
-std::uint64_t GroupKeys::generation(std::uint8_t lane, std::uint16_t rank,
-                                    security::Direction direction) const noexcept {
-  return chain(lane, rank, direction).generation();
+std::optional<command::Request> GroupKeys::supply(std::uint64_t group_handle, std::uint8_t lane,
+                                                  const collective::KeyWish& wish) {
+  if (lane >= common_.lanes || wish.rank >= common_.all_ranks || !has(wish.rank)) return {};
+  security::KeyChain& chain = link(lane, wish.rank)->chains->of(wish.direction);
+  if (chain.generation() != wish.generation) return {};
+  command::Request request;
+  request.type = command::RequestType::kSupplyKey;
+  request.group_handle = group_handle;
+  request.wish = wish;
+  request.key = std::make_shared<PacketKey>(common_.mode, chain.next());
+  return request;
 }
 
 }  // namespace gradwire::control

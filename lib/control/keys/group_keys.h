@@ -7,14 +7,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "base/types.h"
 #include "collective/links/seals.h"
 #include "collective/shard_config.h"
+#include "command/messages.h"
 #include "security/key_schedule.h"
-#include "security/link_seal.h"
+#include "security/link_start.h"
 
 namespace gradwire::control {
 
@@ -44,43 +45,28 @@ class GroupKeys {
   /// Of a rank that it has.
   [[nodiscard]] collective::LinkTokens tokens(std::uint8_t lane,
                                               std::uint16_t rank) const noexcept {
-    return link(lane, rank)->tokens;
+    return {link(lane, rank)->token_to, link(lane, rank)->token_from};
   }
   /// The keys that a link begins with: of hellos, and of generations 0 and 1. Once for each.
   [[nodiscard]] std::unique_ptr<security::LinkSeal> make_seal(std::uint8_t lane,
                                                               std::uint16_t rank);
   /// Those of all links of a lane.
   [[nodiscard]] std::shared_ptr<collective::Seals> make_seals(std::uint8_t lane);
-  /// The key of the generation that comes next: 2 is the first.
-  [[nodiscard]] security::PacketKey next(std::uint8_t lane, std::uint16_t rank,
-                                         security::Direction direction);
-  /// Which one next() gives.
-  [[nodiscard]] std::uint64_t generation(std::uint8_t lane, std::uint16_t rank,
-                                         security::Direction direction) const noexcept;
+  /// What gives a lane the key that it wishes for: each once, and one generation after the other
+  /// from 2 on.
+  /// @return nothing if that is not the next one of a link of this group.
+  [[nodiscard]] std::optional<command::Request> supply(std::uint64_t group_handle,
+                                                       std::uint8_t lane,
+                                                       const collective::KeyWish& wish);
 
  private:
-  struct Chains : security::InSecretMemory {
-    Chains(const security::KeyChain& to_rank, const security::KeyChain& from_rank)
-        : to(to_rank), from(from_rank) {}
-    security::KeyChain to;
-    security::KeyChain from;
-  };
-  struct Link {
-    collective::LinkTokens tokens;
-    security::LinkKeys keys;  ///< until a lane has them
-    std::unique_ptr<Chains> chains;
-  };
-  [[nodiscard]] Link* link(std::uint8_t lane, std::uint16_t rank) const noexcept {
+  [[nodiscard]] security::LinkStart* link(std::uint8_t lane, std::uint16_t rank) const noexcept {
     return links_[std::size_t{lane} * common_.all_ranks + rank].get();
-  }
-  [[nodiscard]] security::KeyChain& chain(std::uint8_t lane, std::uint16_t rank,
-                                          security::Direction direction) const noexcept {
-    Chains& chains = *link(lane, rank)->chains;
-    return direction == security::Direction::kTo ? chains.to : chains.from;
   }
 
   LinkCommon common_;
-  std::vector<std::unique_ptr<Link>> links_;  ///< by lane, then rank; null: no packets go there
+  /// By lane, then rank; null: no packets go there. The keys are there until a lane has them.
+  std::vector<std::unique_ptr<security::LinkStart>> links_;
 };
 
 }  // namespace gradwire::control

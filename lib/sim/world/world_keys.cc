@@ -21,10 +21,6 @@ security::LinkContext context_of(const GroupOptions& options, const WorldKeys::E
           .to_incarnation = ends.to_incarnation};
 }
 
-WorldKeys::Ends back(const WorldKeys::Ends& ends) {
-  return {ends.lane, ends.to, ends.from, ends.to_incarnation, ends.from_incarnation};
-}
-
 std::uint64_t mix(std::uint64_t digest, std::uint64_t part) noexcept {
   return (std::rotl(digest, 23) ^ part) * 0x9e3779b97f4a7c15;
 }
@@ -55,31 +51,23 @@ std::uint64_t WorldKeys::token(const GroupOptions& options, const Ends& ends) co
 std::shared_ptr<collective::Seals> WorldKeys::make_seals(const GroupOptions& options,
                                                          std::span<const Ends> ends) {
   tags_.insert(wire::group_tag(options.key));
-  const auto key = [&](const security::PacketSecret& secret) {
-    return security::PacketKey(options.mode, secret);
-  };
   std::vector<std::unique_ptr<security::LinkSeal>> by_rank(options.hosts.size());
   for (const Ends& to : ends) {
-    const security::Secret32 secret = root(options, to);
-    const security::LinkContext out = context_of(options, to);
-    const security::LinkContext in = context_of(options, back(to));
-    auto& chains = chains_[{options.key.group_id, options.key.epoch, to.from, to.lane, to.to}];
-    chains.reset(new Chains{{secret, out, {}}, {secret, in, {}}});
-    security::LinkKeys keys;
-    keys.hello_to = key(security::opening_keys(secret, out).hello);
-    keys.hello_from = key(security::opening_keys(secret, in).hello);
-    for (security::PacketKey& each : keys.to) each = key(chains->to.next());
-    for (security::PacketKey& each : keys.from) each = key(chains->from.next());
-    by_rank[to.to] = std::make_unique<security::LinkSeal>(options.mode, std::move(keys),
+    security::LinkStart start =
+        security::start_link(root(options, to), context_of(options, to), security::Sha256{});
+    by_rank[to.to] = std::make_unique<security::LinkSeal>(options.mode, std::move(start.keys),
                                                           options.generation_bits);
+    chains_[{options.key.group_id, options.key.epoch, to.from, to.lane, to.to}] =
+        std::move(start.chains);
   }
   return std::make_shared<collective::Seals>(options.mode, std::move(by_rank));
 }
 
 security::PacketKey WorldKeys::next_key(const GroupOptions& options, std::uint16_t rank,
                                         std::uint8_t lane, const collective::KeyWish& wish) {
-  Chains& chains = *chains_.at({options.key.group_id, options.key.epoch, rank, lane, wish.rank});
-  security::KeyChain& chain = wish.direction == security::Direction::kTo ? chains.to : chains.from;
+  security::KeyChain& chain =
+      chains_.at({options.key.group_id, options.key.epoch, rank, lane, wish.rank})
+          ->of(wish.direction);
   require(chain.generation() == wish.generation, "keys are wished for one after the other");
   return security::PacketKey(options.mode, chain.next());
 }

@@ -15,7 +15,7 @@
 #include <unordered_map>
 
 #include "collective/links/seals.h"
-#include "security/key_schedule.h"
+#include "security/link_start.h"
 #include "sim/world/group_options.h"
 
 namespace gradwire::sim {
@@ -52,10 +52,6 @@ class WorldKeys {
   [[nodiscard]] std::uint64_t nonces_reused() const noexcept { return nonces_reused_; }
 
  private:
-  struct Chains {
-    security::KeyChain to;
-    security::KeyChain from;
-  };
   /// Group id, epoch, rank, lane, other rank.
   using Place =
       std::tuple<std::uint64_t, std::uint32_t, std::uint16_t, std::uint8_t, std::uint16_t>;
@@ -63,7 +59,7 @@ class WorldKeys {
   [[nodiscard]] security::Secret32 root(const GroupOptions& options, const Ends& ends) const;
 
   std::uint64_t seed_;
-  std::map<Place, std::unique_ptr<Chains>> chains_;
+  std::map<Place, std::unique_ptr<security::LinkChains>> chains_;
   std::set<std::uint32_t> tags_;  ///< of groups that seal
   /// By link and number: what was sent under it.
   std::unordered_map<std::uint64_t, std::uint64_t> sealed_;

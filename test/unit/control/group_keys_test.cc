@@ -107,12 +107,23 @@ TEST_CASE("both ends of a link have the same keys, and no other link has them") 
   const std::uint64_t second = std::uint64_t{1} << security::kGenerationBits;
   CHECK(sealed_and_opened(*here, *there, KeyUse::kData, second) == security::OpenResult::kYes);
   for (std::uint64_t generation = 2; generation < 5; ++generation) {
-    CHECK(ring.keys(0).generation(1, 2, security::Direction::kTo) == generation);
-    PacketKey to = ring.keys(0).next(1, 2, security::Direction::kTo);
-    PacketKey from = ring.keys(2).next(1, 0, security::Direction::kFrom);
+    CHECK_FALSE(ring.keys(0).supply(7, 1, {2, security::Direction::kTo, generation + 1}));
+    const auto supplied = ring.keys(0).supply(7, 1, {2, security::Direction::kTo, generation});
+    const auto there_too = ring.keys(2).supply(7, 1, {0, security::Direction::kFrom, generation});
+    REQUIRE((supplied && there_too));
+    CHECK(supplied->type == command::RequestType::kSupplyKey);
+    CHECK(supplied->group_handle == 7);
+    CHECK(supplied->wish.generation == generation);
+    PacketKey& to = *supplied->key;
+    PacketKey& from = *there_too->key;
     CHECK(fit(to, from));
   }
-  CHECK(ring.keys(0).generation(1, 2, security::Direction::kFrom) == 2);
+  // The other direction is still at its start. No such lane, rank or link.
+  CHECK_FALSE(ring.keys(0).supply(7, 1, {2, security::Direction::kFrom, 3}));
+  CHECK(ring.keys(0).supply(7, 1, {2, security::Direction::kFrom, 2}));
+  CHECK_FALSE(ring.keys(0).supply(7, 9, {2, security::Direction::kFrom, 3}));
+  CHECK_FALSE(ring.keys(0).supply(7, 1, {900, security::Direction::kFrom, 2}));
+  CHECK_FALSE(ring.keys(0).supply(7, 1, {0, security::Direction::kFrom, 2}));
 
   const auto lane = ring.keys(1).make_seals(0);
   CHECK(lane->mode() == Mode::kEncrypt);
