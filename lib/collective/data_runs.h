@@ -39,7 +39,7 @@ class DataRuns {
   /// Takes the first packet of a run, and remembers it. No run is under way.
   /// @param frame, view  which parse_frame() has parsed: of a sealed packet as it came, with its
   ///                     tag.
-  /// @param packet       its payload, which decode() has decoded, after it was opened.
+  /// @param packet       its payload, which was opened if it was sealed, and decoded.
   void begin(Shard& shard, const PacketSource& from, const wire::Packet& packet, bool ecn_ce,
              std::uint16_t port, std::span<const std::byte> frame, const wire::FrameView& view,
              rte_mbuf* mbuf) noexcept {

@@ -228,10 +228,7 @@ bool ControlServer::receive_one(ConnectionId id) {
     callbacks_.on_message(id, peer, message);
     if (callbacks_.steps) count(peer.uid, callbacks_.steps() - before);
   }
-  if (message.header.type == static_cast<std::uint16_t>(MessageType::kDescribe) &&
-      !message.body.empty()) {
-    ::explicit_bzero(message.body.data(), message.body.size());  // as receive_message() does
-  }
+  clear_if_secret(message.header, message.body);
   for (UniqueFd& fd : message.fds) close_elsewhere(peer.uid, std::move(fd));
   return taken;
 }

@@ -159,11 +159,13 @@ Result<SocketStatus> receive_message(int socket, Message& out) {
   }
   if (auto ok = check_header(out.header, bytes); !ok) return tl::unexpected(ok.error());
   out.body.assign(buffer.get() + sizeof(MessageHeader), buffer.get() + bytes);
-  // It may have brought a job's key.
-  if (out.header.type == static_cast<std::uint16_t>(MessageType::kDescribe)) {
-    ::explicit_bzero(buffer.get(), static_cast<std::size_t>(bytes));
-  }
+  clear_if_secret(out.header, {buffer.get(), bytes});
   return SocketStatus::kDone;
+}
+
+void clear_if_secret(const MessageHeader& header, std::span<std::byte> bytes) noexcept {
+  const bool secret = header.type == static_cast<std::uint16_t>(MessageType::kDescribe);
+  if (secret && !bytes.empty()) ::explicit_bzero(bytes.data(), bytes.size());
 }
 
 bool end_connection(int socket) {

@@ -53,6 +53,10 @@ enum class SocketStatus : std::uint8_t {
 /// may take as long as the other end likes.
 [[nodiscard]] Result<SocketStatus> receive_message(int socket, Message& out);
 
+/// Clears what a message was copied from, or its body, if that may have a secret: a request for an
+/// entry may bring a job's key.
+void clear_if_secret(const MessageHeader& header, std::span<std::byte> bytes) noexcept;
+
 /// Ends both directions of a connection, and takes a few messages that nobody received.
 /// @return whether it is known that no descriptors are in the socket: closing it takes no time.
 [[nodiscard]] bool end_connection(int socket);
