@@ -121,6 +121,7 @@ struct LimitsSection {
   std::uint64_t client_memory_mib = 65'536;
   std::uint64_t user_memory_mib =
       kAuto;  ///< three quarters of the hugepages that the host has then
+  std::uint64_t key_memory_mib = 1'024;
   std::uint64_t active_ops = 64;
   std::uint64_t lane_chunks = std::uint64_t{1} << 20;
   [[nodiscard]] std::uint64_t clients_of_user() const noexcept {

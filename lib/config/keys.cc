@@ -287,6 +287,10 @@ const std::array kKeys = {
                  GRADWIRE_FIELD(limits.user_memory_mib)),
     power_of_two("limits", "active_ops", "", 1, 256, "unfinished ops of a group",
                  GRADWIRE_FIELD(limits.active_ops)),
+    integer("limits", "key_memory_mib", "MiB", 1, 1'048'576,
+            "memory for the keys of groups, 10 KiB for each other rank and lane; one user may have "
+            "three quarters of it",
+            GRADWIRE_FIELD(limits.key_memory_mib)),
     integer("limits", "lane_chunks", "", 1024, 1 << 26,
             "chunks of all unfinished ops of a group on one lane",
             GRADWIRE_FIELD(limits.lane_chunks)),

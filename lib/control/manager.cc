@@ -55,7 +55,10 @@ Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory
                 closers),
       ends_(options_.limits, lanes, groups_, client_table_, requests_, replies_),
       drain_(client_table_, groups_, requests_, replies_),
-      keys_(options_.keys, options.daemon.incarnation),
+      keys_(
+          options_.keys, options.daemon.incarnation,
+          [this](uid_t uid) { return client_table_.of_user(uid) > 0; },
+          {options.limits.key_bytes, options.limits.key_bytes_per_user}, &worker_),
       entries_(options_, lanes, keys_, replies_, work_),
       formation_(options_, lanes, reports, groups_, ends_, requests_, replies_, work_, stopping_,
                  drain_, entries_, keys_, worker_),

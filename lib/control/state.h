@@ -158,6 +158,7 @@ struct Group {
   std::vector<std::uint16_t> ranks;  ///< of the processes, as the members say; empty: plain
   PlanRequest wanted;                ///< what the shards are made from
   JobKeyPtr job;                     ///< null: the job has no key
+  KeyRoomPtr key_room;               ///< what its keys take; null if the mode is off
   /// Makes its keys, if the mode is not off, once it was begun; `keys_made`: it has.
   std::shared_ptr<KeyMaking> making;
   bool keys_made = false;

@@ -252,6 +252,7 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
   out.security = security::name_of(group.wanted.security.mode);
   if (is_key(group.wanted.security.key)) out.key = security::text_of(group.wanted.security.key);
   if (group.job != nullptr) out.job_key = security::text_of(group.job->id);
+  if (group.key_room != nullptr) out.key_memory_bytes = group.key_room->bytes();
   out.downstream = neighbor_status(group.wanted.downstream, from_.lanes);
   out.upstream = neighbor_status(group.wanted.upstream, from_.lanes);
   out.idle_networks = group.idle_networks;

@@ -56,8 +56,7 @@ void Texts::serve(Asks& asks, const Prepare& prepare) {
   auto make = prepare(viewer);
   work_.charge(to.front().second, work_.steps() - before);
   const auto text = std::make_shared<Text>();
-  worker_.submit(
-      ipc::Worker::Order::kFirst,
+  worker_.submit_first(
       [text, make = std::move(make)] {
         *text = Text(make());
         return true;

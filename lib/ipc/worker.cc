@@ -20,13 +20,25 @@ ThreadWorker::~ThreadWorker() {
   thread_.join();
 }
 
-void ThreadWorker::submit(Order order, Work work, Done done) {
+void ThreadWorker::submit_first(Work work, Done done) {
+  submit({std::move(work), std::move(done), std::nullopt});
+}
+
+void ThreadWorker::submit_in_turn(uid_t user, Work work, Done done) {
+  submit({std::move(work), std::move(done), user});
+}
+
+void ThreadWorker::submit(Job job) {
   {
     const std::lock_guard lock(mutex_);
-    (order == Order::kFirst ? first_ : in_turn_)
-        .push_back({std::move(work), std::move(done), order});
+    queue(std::move(job));
   }
   changed_.notify_one();
+}
+
+void ThreadWorker::queue(Job job) {
+  std::deque<Job>& queue = job.user ? in_turn_[*job.user] : first_;
+  queue.push_back(std::move(job));
 }
 
 void ThreadWorker::finish() {
@@ -46,10 +58,17 @@ Worker::Progress ThreadWorker::progress() const {
 
 ThreadWorker::Job ThreadWorker::take_next() {
   const bool takes_first = !first_.empty() && (!turn_is_due_ || in_turn_.empty());
-  std::deque<Job>& queue = takes_first ? first_ : in_turn_;
   turn_is_due_ = takes_first;
+  auto turn = in_turn_.end();
+  if (!takes_first) {
+    turn = in_turn_.upper_bound(last_user_);
+    if (turn == in_turn_.end()) turn = in_turn_.begin();
+    last_user_ = turn->first;
+  }
+  std::deque<Job>& queue = takes_first ? first_ : turn->second;
   Job job = std::move(queue.front());
   queue.pop_front();
+  if (!takes_first && queue.empty()) in_turn_.erase(turn);
   return job;
 }
 
@@ -67,7 +86,7 @@ void ThreadWorker::run() {
     piece_began_.reset();
     ++pieces_;
     if (!all) {
-      (job.order == Order::kFirst ? first_ : in_turn_).push_back(std::move(job));
+      queue(std::move(job));
       continue;
     }
     finished_.push_back(std::move(job));

@@ -1,37 +1,40 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Runs work that would block the control thread for too long: faulting in gradient memory, making
-/// long texts. Work is split into pieces, so that long work does not delay short work. The control
-/// thread calls submit() and finish(); the work itself must not touch the control thread's data. It
-/// locks and allocates.
+/// long texts, making and clearing keys. Work is split into pieces, so that long work does not
+/// delay short work. The control thread calls all of it; the work itself must not touch the control
+/// thread's data. It locks and allocates.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace gradwire::ipc {
 
 class Worker {
  public:
-  /// kFirst work runs in the order of submission, before kInTurn work; but after each kFirst item
-  /// the worker runs one piece of kInTurn work, if there is any. So a short text waits for at most
-  /// one piece besides the kFirst items submitted before it, and each of n kInTurn pieces waits for
-  /// at most n - 1 others and n texts.
-  enum class Order { kFirst, kInTurn };
-  /// @return whether all is done; if not, it is called again after the other kInTurn work had its
-  /// turn.
+  /// @return whether all is done; if not, it is called again when its turn comes again.
   using Work = std::function<bool()>;
   using Done = std::function<void()>;
 
   virtual ~Worker() = default;
-  /// `done` is called by the control thread: in a finish(), or in here.
-  virtual void submit(Order order, Work work, Done done) = 0;
+  // `done` is called by the control thread: in a finish(), or in here.
+  /// For what is short: it runs in the order of submission, and before work in turn; but after each
+  /// one a piece of work in turn runs, if there is any.
+  virtual void submit_first(Work work, Done done) = 0;
+  /// For what may be long: piece by piece. Users take turns, and so does the work of one user, so
+  /// that a piece waits for one of each other user, and for a first one after each.
+  virtual void submit_in_turn(uid_t user, Work work, Done done) = 0;
   virtual void finish() {}
 
   struct Progress {
@@ -44,10 +47,13 @@ class Worker {
 /// Does everything in submit(): for tests.
 class InlineWorker final : public Worker {
  public:
-  void submit(Order /*order*/, Work work, Done done) override {
+  void submit_first(Work work, Done done) override {
     while (!work()) {
     }
     done();
+  }
+  void submit_in_turn(uid_t /*user*/, Work work, Done done) override {
+    submit_first(std::move(work), std::move(done));
   }
 };
 
@@ -61,7 +67,8 @@ class ThreadWorker final : public Worker {
   ThreadWorker(const ThreadWorker&) = delete;
   ThreadWorker& operator=(const ThreadWorker&) = delete;
 
-  void submit(Order order, Work work, Done done) override;
+  void submit_first(Work work, Done done) override;
+  void submit_in_turn(uid_t user, Work work, Done done) override;
   void finish() override;
   [[nodiscard]] Progress progress() const override;
 
@@ -72,9 +79,12 @@ class ThreadWorker final : public Worker {
   struct Job {
     Work work;
     Done done;
-    Order order;
+    std::optional<uid_t> user;  ///< nobody: it was to come first
   };
+  void submit(Job job);
   void run();
+  /// With the lock.
+  void queue(Job job);
   /// With the lock; something is queued.
   [[nodiscard]] Job take_next();
 
@@ -84,8 +94,9 @@ class ThreadWorker final : public Worker {
   std::optional<std::chrono::steady_clock::time_point> piece_began_;
   std::condition_variable changed_;
   std::deque<Job> first_;
-  std::deque<Job> in_turn_;
-  bool turn_is_due_ = false;  ///< the last work was kFirst
+  std::map<uid_t, std::deque<Job>> in_turn_;  ///< of those who have some
+  uid_t last_user_ = 0;                       ///< whose piece was the last in turn
+  bool turn_is_due_ = false;                  ///< the last work was a first one
   std::deque<Job> finished_;
   bool stopping_ = false;
   std::thread thread_;

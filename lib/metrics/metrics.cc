@@ -104,6 +104,12 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
   for (const auto& [uid, count] : groups) {
     out.gauge("gradwire_user_groups", "Groups of a user.", {{"uid", std::to_string(uid)}}, count);
   }
+  std::map<uid_t, std::uint64_t> keys;
+  for (const status::Group& group : status.groups) keys[group.uid] += group.key_memory_bytes;
+  for (const auto& [uid, bytes] : keys) {
+    out.gauge("gradwire_user_key_memory_bytes", "What the keys of a user's groups take, at most.",
+              {{"uid", std::to_string(uid)}}, bytes);
+  }
   std::map<std::string, int> states;
   for (const status::Group& group : status.groups) {
     ++states[group.aborted ? "aborted" : group.state];

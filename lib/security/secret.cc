@@ -35,6 +35,7 @@ class Arena {
     if (!free.empty()) {
       void* memory = free.back();
       free.pop_back();
+      in_use_ += size;
       return memory;
     }
     // So that giving it back allocates nothing.
@@ -48,6 +49,7 @@ class Arena {
     }
     void* memory = left_.data();
     left_ = left_.subspan(size);
+    in_use_ += size;
     return memory;
   }
   void free(void* memory, std::size_t bytes) noexcept {
@@ -55,6 +57,11 @@ class Arena {
     clear({static_cast<std::byte*>(memory), size});
     const std::lock_guard lock(mutex_);
     free_[size].push_back(memory);
+    in_use_ -= size;
+  }
+  std::size_t in_use() {
+    const std::lock_guard lock(mutex_);
+    return in_use_;
   }
 
  private:
@@ -72,6 +79,7 @@ class Arena {
   std::map<std::size_t, std::vector<void*>> free_;  // by size
   std::map<std::size_t, std::size_t> handed_out_;   // ever, by size
   std::span<std::byte> left_;                       // of the newest slab
+  std::size_t in_use_ = 0;
 };
 
 /// Never destroyed: what lies in it may be freed late.
@@ -105,5 +113,7 @@ void* allocate_secret(std::size_t bytes) noexcept { return arena().allocate(byte
 void free_secret(void* memory, std::size_t bytes) noexcept {
   if (memory != nullptr) arena().free(memory, bytes);
 }
+
+std::size_t secret_bytes() noexcept { return arena().in_use(); }
 
 }  // namespace gradwire::security

@@ -52,6 +52,8 @@ using Secret32 = SecretBytes<32>;
 /// Clears it.
 /// @param bytes as allocated; `memory` may be null.
 void free_secret(void* memory, std::size_t bytes) noexcept;
+/// What is allocated now, by all.
+[[nodiscard]] std::size_t secret_bytes() noexcept;
 
 /// Base of a class whose objects lie in secret memory if they are made by new.
 class InSecretMemory {

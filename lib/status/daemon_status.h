@@ -239,6 +239,7 @@ struct Group {
   std::string security = "off";  ///< "authenticate", "encrypt": what is done with its packets
   std::string key;               ///< the id of the cluster's key that it has; empty if off
   std::string job_key;           ///< the id of the job's own key; empty: it has none, or hidden
+  std::uint64_t key_memory_bytes = 0;  ///< that its keys take, at most
   std::uint64_t retransmissions = 0;
   std::vector<Member> members;
   std::optional<Neighbor> downstream;

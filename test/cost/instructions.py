@@ -63,7 +63,7 @@ OFF_RING = [
          100 * 2 * 16, 6_350),
     Cost("a piece of 1408 bytes", "pieces of 1408 bytes", "off_ring_rounds", 2000, 3_680),
     Cost("a chunk of 1408 bytes that comes alone", "runs of one chunk of 1408 bytes",
-         "off_ring_rounds", 2 * 500, 20_100),
+         "off_ring_rounds", 2 * 500, 20_450),
     Cost("a chunk of 1408 bytes by tiles", "by tiles chunks of 1408 bytes", "off_ring_rounds",
          4000, 10_400),
     Cost("a chunk of 8192 bytes by tiles", "by tiles chunks of 8192 bytes", "off_ring_rounds",

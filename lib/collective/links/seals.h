@@ -7,6 +7,7 @@
 
 #include <rte_mbuf.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -67,6 +68,15 @@ class Seals {
   /// @param key  what was wished for.
   /// @return the one in whose place it comes: the control thread frees it.
   [[nodiscard]] security::PacketKey supply(const KeyWish& wish, security::PacketKey key) noexcept;
+
+  /// Of ranks.
+  static constexpr std::size_t kFreedAtOnce = 256;
+  /// Frees keys of some ranks, from the last one on; not in a lane, and none may be used any more.
+  /// @return whether all are freed.
+  [[nodiscard]] bool free_some() noexcept {
+    by_rank_.resize(by_rank_.size() - std::min(by_rank_.size(), kFreedAtOnce));
+    return by_rank_.empty();
+  }
 
  private:
   /// After each packet.

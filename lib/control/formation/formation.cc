@@ -149,6 +149,8 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   auto wanted = plan_request(body, entries_.without_keys(client.peer.uid), lanes_.addresses(),
                              keys_.for_join(client.peer.uid, body.wants));
   if (!wanted) return tl::unexpected(wanted.error());
+  auto key_room = keys_.room_for(*wanted, client.peer.uid);
+  if (!key_room) return tl::unexpected(key_room.error());
   auto group = std::make_unique<Group>();
   group->key = key;
   group->rank = body.request.rank;
@@ -156,6 +158,7 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   group->table = body.table;
   group->ranks = body.ranks;
   group->job = *job;
+  group->key_room = std::move(*key_room);
   group->wanted = std::move(*wanted);
   group->members.resize(clients_of(body.request));
   group->since = group->formation_start = now;

@@ -19,16 +19,20 @@ Result<JobKeyPtr> Formation::job_key_of(const ipc::JoinBody& body, const Client&
 }
 
 void Formation::make_keys(Group& group, TimeNs now) {
-  auto making = keys_.making_for(group.wanted, group.uid, group.table, group.job);
+  auto making = keys_.making_for(group.wanted, group.uid, group.table, group.job, group.key_room);
   if (!making) return paths_.unreachable(group, making.error(), now);
   // A group that ends meanwhile takes its turn from no other: its keys could be 1,023 ranks'.
   group.making = {making->get(), [making = *making](KeyMaking* it) { it->cancel(); }};
   const auto done = [this, making = *making, handle = group.handle, uid = group.uid] {
     keys_.keep_pairs_of(*making, uid);
-    if (Group* waiting = groups_.by_handle(handle)) waiting->keys_made = true;
+    if (Group* waiting = groups_.by_handle(handle)) {
+      waiting->keys_made = true;
+    } else {
+      (void)making->take();
+    }
   };
-  worker_.submit(
-      ipc::Worker::Order::kInTurn, [making = *making] { return making->work(); }, done);
+  worker_.submit_in_turn(
+      group.uid, [making = *making] { return making->work(); }, done);
   // A worker that has no thread is through already.
   if (group.keys_made && take_keys(group, now)) create_plan(group, now);
 }

@@ -10,6 +10,19 @@
 #include "control/lanes/lane_control.h"
 
 namespace gradwire::control {
+namespace {
+
+/// Those with which packets are exchanged.
+std::set<std::uint16_t> other_ranks(const PlanRequest& wanted) {
+  std::set<std::uint16_t> others;
+  for (const auto* neighbors : {&wanted.upstream, &wanted.downstream}) {
+    if (!neighbors->empty()) others.insert(neighbors->front().rank);
+  }
+  for (const PeerPaths& peer : wanted.peers) others.insert(peer.rank);
+  return others;
+}
+
+}  // namespace
 
 using security::Mode;
 
@@ -18,12 +31,16 @@ Mode parse_mode(const std::string& text) noexcept {
   return text == "encrypt" ? Mode::kEncrypt : Mode::kOff;
 }
 
-DaemonKeys::DaemonKeys(const KeyOptions& options, std::uint64_t incarnation)
+DaemonKeys::DaemonKeys(const KeyOptions& options, std::uint64_t incarnation,
+                       std::function<bool(uid_t)> is_here, const KeyMemory::Bounds& memory,
+                       ipc::Worker* worker)
     : options_(options),
       incarnation_(incarnation),
       cluster_(options.cluster),
+      memory_(std::make_shared<KeyMemory>(memory, worker)),
       pairs_(options.pairs),
-      users_(options.users, [this](const security::PublicKey& key) { pairs_.forget_key(key); }) {}
+      users_(options.users, std::move(is_here),
+             [this](const security::PublicKey& key) { pairs_.forget_key(key); }) {}
 
 std::vector<std::string> DaemonKeys::ids() const {
   std::vector<std::string> ids;
@@ -93,9 +110,14 @@ JoinKeys DaemonKeys::for_join(uid_t uid, const ipc::JoinWants& wants) const {
   return keys;
 }
 
+Result<KeyRoomPtr> DaemonKeys::room_for(const PlanRequest& wanted, uid_t uid) {
+  if (wanted.security.mode == Mode::kOff) return KeyRoomPtr();
+  return memory_->take(uid, other_ranks(wanted).size() * wanted.lanes * GroupKeys::kLinkBytes);
+}
+
 Result<std::shared_ptr<KeyMaking>> DaemonKeys::making_for(const PlanRequest& wanted, uid_t uid,
                                                           std::span<const ipc::RankInfo> table,
-                                                          const JobKeyPtr& job) {
+                                                          const JobKeyPtr& job, KeyRoomPtr room) {
   UserKeyPtr own = users_.find(uid, wanted.security.own);
   if (own == nullptr) {
     return fail(ErrorCode::kUnavailable,
@@ -107,13 +129,8 @@ Result<std::shared_ptr<KeyMaking>> DaemonKeys::making_for(const PlanRequest& wan
                             "another entry",
                             security::text_of(wanted.security.key)));
   }
-  std::set<std::uint16_t> others;
-  for (const auto* neighbors : {&wanted.upstream, &wanted.downstream}) {
-    if (!neighbors->empty()) others.insert(neighbors->front().rank);
-  }
-  for (const PeerPaths& peer : wanted.peers) others.insert(peer.rank);
   std::vector<KeyMaking::Rank> ranks;
-  for (const std::uint16_t other : others) {
+  for (const std::uint16_t other : other_ranks(wanted)) {
     KeyMaking::Rank& rank = ranks.emplace_back();
     rank.rank = other;
     rank.incarnation = table[other].incarnation;
@@ -130,7 +147,7 @@ Result<std::shared_ptr<KeyMaking>> DaemonKeys::making_for(const PlanRequest& wan
   common.incarnation = incarnation_;
   common.table_hash = wanted.table_hash;
   return std::make_shared<KeyMaking>(common, std::move(own), cluster_, wanted.security.key, job,
-                                     std::move(ranks));
+                                     std::move(ranks), std::move(room));
 }
 
 void DaemonKeys::keep_pairs_of(const KeyMaking& making, uid_t uid) {

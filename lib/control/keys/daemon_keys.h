@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "control/keys/cluster_keys.h"
 #include "control/keys/join_keys.h"
 #include "control/keys/key_making.h"
+#include "control/keys/key_memory.h"
 #include "control/keys/pair_cache.h"
 #include "control/keys/user_keys.h"
 #include "ipc/join_message.h"
@@ -43,9 +45,14 @@ struct KeyOptions {
 class DaemonKeys {
  public:
   /// @param options  outlive it.
-  DaemonKeys(const KeyOptions& options, std::uint64_t incarnation);
+  /// @param is_here  whether a user has clients now. Such users keep their X25519 keys.
+  /// @param worker   frees groups' keys; null: whoever lets go of them does.
+  DaemonKeys(const KeyOptions& options, std::uint64_t incarnation,
+             std::function<bool(uid_t)> is_here = {}, const KeyMemory::Bounds& memory = {},
+             ipc::Worker* worker = nullptr);
   DaemonKeys(const DaemonKeys&) = delete;
   DaemonKeys& operator=(const DaemonKeys&) = delete;
+  ~DaemonKeys() { memory_->stop(); }
 
   [[nodiscard]] bool has_keys() const noexcept { return cluster_ != nullptr; }
   [[nodiscard]] security::Mode mode() const noexcept { return options_.mode; }
@@ -67,21 +74,27 @@ class DaemonKeys {
 
   /// A group was begun, and its epoch remembered.
   void begun() { users_.begun(); }
+  /// Memory for the keys of a group; null if its mode is off. Before anybody waits for it.
+  [[nodiscard]] Result<KeyRoomPtr> room_for(const PlanRequest& wanted, uid_t uid);
   /// What makes the keys of a group that was begun.
+  /// @param room  of room_for(); null: their memory is not counted.
   /// @return an error if its X25519 key is retired, or its file's key was taken away.
   [[nodiscard]] Result<std::shared_ptr<KeyMaking>> making_for(const PlanRequest& wanted, uid_t uid,
                                                               std::span<const ipc::RankInfo> table,
-                                                              const JobKeyPtr& job);
+                                                              const JobKeyPtr& job,
+                                                              KeyRoomPtr room = nullptr);
   /// Takes the pairs that were made, unless their keys are gone since.
   void keep_pairs_of(const KeyMaking& making, uid_t uid);
 
   [[nodiscard]] const UserKeys& users() const noexcept { return users_; }
   [[nodiscard]] const PairCache& pairs() const noexcept { return pairs_; }
+  [[nodiscard]] const KeyMemory& memory() const noexcept { return *memory_; }
 
  private:
   const KeyOptions& options_;
   const std::uint64_t incarnation_;
   ClusterKeysPtr cluster_;
+  const std::shared_ptr<KeyMemory> memory_;
   PairCache pairs_;
   UserKeys users_;
 };

@@ -29,7 +29,8 @@ std::shared_ptr<collective::Seals> GroupKeys::make_seals(std::uint8_t lane) {
   for (std::uint16_t rank = 0; rank < common_.all_ranks; ++rank) {
     if (has(rank)) by_rank[rank] = make_seal(lane, rank);
   }
-  return std::make_shared<collective::Seals>(common_.mode, std::move(by_rank));
+  return freed_by_worker(std::make_unique<collective::Seals>(common_.mode, std::move(by_rank)),
+                         room_);
 }
 
 std::optional<command::Request> GroupKeys::supply(std::uint64_t group_handle, std::uint8_t lane,

@@ -5,15 +5,18 @@
 /// All of it lies in secret memory; it allocates.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/types.h"
 #include "collective/links/seals.h"
 #include "collective/shard_config.h"
 #include "command/messages.h"
+#include "control/keys/key_memory.h"
 #include "security/key_schedule.h"
 #include "security/link_start.h"
 
@@ -32,8 +35,15 @@ struct LinkCommon {
 
 class GroupKeys {
  public:
-  explicit GroupKeys(const LinkCommon& common)
-      : common_(common), links_(std::size_t{common.lanes} * common.all_ranks) {}
+  /// Of one link's keys in all, lane's and control thread's, with some room to spare; a test counts
+  /// them.
+  static constexpr std::uint64_t kLinkBytes = 10'240;
+
+  /// @param room  of what it makes; nullptr: their memory is not counted.
+  explicit GroupKeys(const LinkCommon& common, KeyRoomPtr room = nullptr)
+      : common_(common),
+        room_(std::move(room)),
+        links_(std::size_t{common.lanes} * common.all_ranks) {}
 
   /// Makes the keys of all lanes' links to and from a rank.
   /// @param root  of this daemon and that rank's.
@@ -59,12 +69,20 @@ class GroupKeys {
                                                        std::uint8_t lane,
                                                        const collective::KeyWish& wish);
 
+  /// Frees some of them, from the last link on; none may be used any more.
+  /// @return whether all are.
+  [[nodiscard]] bool free_some() noexcept {
+    links_.resize(links_.size() - std::min(links_.size(), collective::Seals::kFreedAtOnce));
+    return links_.empty();
+  }
+
  private:
   [[nodiscard]] security::LinkStart* link(std::uint8_t lane, std::uint16_t rank) const noexcept {
     return links_[std::size_t{lane} * common_.all_ranks + rank].get();
   }
 
   LinkCommon common_;
+  KeyRoomPtr room_;
   /// By lane, then rank; null: no packets go there. The keys are there until a lane has them.
   std::vector<std::unique_ptr<security::LinkStart>> links_;
 };

@@ -4,20 +4,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 namespace gradwire::control {
 
-bool KeyMaking::work() {
-  if (cancelled_.load(std::memory_order_relaxed)) return true;
+bool KeyMaking::work() try {
+  if (error_ || cancelled_.load(std::memory_order_relaxed)) return keys_->free_some();
   const std::size_t most = std::max<std::size_t>(kLinksPerPiece / keys_->common().lanes, 1);
   const std::size_t end = std::min(ranks_.size(), next_ + most);
   for (; next_ < end; ++next_) {
     if (auto made = make(ranks_[next_]); !made) {
       error_ = made.error();
-      return true;
+      return false;
     }
   }
   return next_ == ranks_.size();
+} catch (const std::bad_alloc&) {
+  error_ = Error{ErrorCode::kResourceExhausted, "no memory is left for the keys of the group"};
+  return false;
 }
 
 Result<void> KeyMaking::make(Rank& rank) {

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "control/keys/cluster_keys.h"
 #include "control/keys/group_keys.h"
+#include "control/keys/key_memory.h"
 #include "control/keys/pair_cache.h"
 #include "control/keys/user_keys.h"
 
@@ -37,16 +38,20 @@ class KeyMaking {
   /// @param own      this daemon's key of the user.
   /// @param cluster  has the group's key `file`.
   /// @param job      nullptr: the job has no key.
+  /// @param room     of as many links; nullptr: their memory is not counted.
   KeyMaking(const LinkCommon& common, UserKeyPtr own, ClusterKeysPtr cluster,
-            const security::KeyId& file, JobKeyPtr job, std::vector<Rank> ranks)
+            const security::KeyId& file, JobKeyPtr job, std::vector<Rank> ranks,
+            KeyRoomPtr room = nullptr)
       : own_(std::move(own)),
         cluster_(std::move(cluster)),
         file_(file),
         job_(std::move(job)),
         ranks_(std::move(ranks)),
-        keys_(std::make_unique<GroupKeys>(common)) {}
+        keys_(std::make_unique<GroupKeys>(common, room)),
+        room_(std::move(room)) {}
 
-  /// One piece. @return whether all is done, or nobody waits for it any more.
+  /// One piece. @return whether all is done. After an error, and if nobody waits for it any more,
+  /// it frees what was made.
   [[nodiscard]] bool work();
   /// Nobody waits for the keys any more. Any thread, also while work() runs.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_relaxed); }
@@ -57,7 +62,10 @@ class KeyMaking {
   // After that.
   /// Why there are no keys; names the rank.
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
-  [[nodiscard]] std::unique_ptr<GroupKeys> take() noexcept { return std::move(keys_); }
+  /// Whoever does not want them takes them too: the worker frees them, if their memory is counted.
+  [[nodiscard]] std::shared_ptr<GroupKeys> take() {
+    return freed_by_worker(std::move(keys_), std::move(room_));
+  }
   /// Pairs that were made, into the cache.
   void keep_pairs(PairCache& cache) const;
 
@@ -72,6 +80,7 @@ class KeyMaking {
   std::size_t next_ = 0;
   std::atomic<bool> cancelled_{false};
   std::unique_ptr<GroupKeys> keys_;
+  KeyRoomPtr room_;
   std::optional<Error> error_;
 };
 

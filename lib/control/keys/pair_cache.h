@@ -53,11 +53,18 @@ class PairCache {
   }
   /// The private key of `own` is retired.
   void forget_key(const security::PublicKey& own) {
-    forget_if([&](const PairName& name) { return name.own == own; });
+    // Names begin with it, so they lie side by side; zeros come first.
+    auto pair = by_name_.lower_bound({own, {}, 0, {}});
+    while (pair != by_name_.end() && pair->first.own == own) {
+      by_use_.erase(pair->second);
+      pair = by_name_.erase(pair);
+    }
   }
   /// The file's key was taken away.
   void forget_file(const security::KeyId& file) {
-    forget_if([&](const PairName& name) { return name.file == file; });
+    for (auto pair = by_use_.begin(); pair != by_use_.end();) {
+      pair = pair->first.file == file ? forget(pair) : std::next(pair);
+    }
   }
   [[nodiscard]] std::size_t size() const noexcept { return by_use_.size(); }
 
@@ -66,12 +73,6 @@ class PairCache {
   Uses::iterator forget(Uses::iterator pair) {
     by_name_.erase(pair->first);
     return by_use_.erase(pair);
-  }
-  template <class Wanted>
-  void forget_if(Wanted wanted) {
-    for (auto pair = by_use_.begin(); pair != by_use_.end();) {
-      pair = wanted(pair->first) ? forget(pair) : std::next(pair);
-    }
   }
 
   const std::size_t most_;

@@ -22,7 +22,7 @@ Result<UserKeyPtr> UserKeys::current(uid_t uid) {
     by_number_[number] = {uid, begun_};
   }
   UserKeyPtr key = user.keys.back().key;
-  if (users_.size() > bounds_.users) forget_who_asked_first();
+  if (users_.size() > bounds_.users) make_room();
   return key;
 }
 
@@ -49,7 +49,16 @@ void UserKeys::retire_first(User& user) {
   user.keys.erase(user.keys.begin());
 }
 
-void UserKeys::forget_who_asked_first() {
+void UserKeys::make_room() {
+  // Who is here counts as having asked now, so that each is looked at once for as many newcomers as
+  // there are users. If all are here, the first of them goes.
+  for (std::size_t looked = 0; looked < users_.size(); ++looked) {
+    const uid_t uid = by_asked_.begin()->second;
+    if (!is_here_ || !is_here_(uid)) break;
+    by_asked_.erase(by_asked_.begin());
+    users_[uid].asked = ++asked_;
+    by_asked_[asked_] = uid;
+  }
   const auto first = by_asked_.begin();
   const auto user = users_.find(first->second);
   while (!user->second.keys.empty()) retire_first(user->second);

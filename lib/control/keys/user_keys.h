@@ -31,9 +31,11 @@ class UserKeys {
     std::uint64_t retired_after = Epochs::kKept;      ///< likewise; at least twice the other
     std::size_t users = 1'024;
   };
+  /// @param is_here     whether a user has clients now; empty: nobody has.
   /// @param on_retired  is told of each key that is cleared.
-  UserKeys(const Bounds& bounds, std::function<void(const security::PublicKey&)> on_retired)
-      : bounds_(bounds), on_retired_(std::move(on_retired)) {}
+  UserKeys(const Bounds& bounds, std::function<bool(uid_t)> is_here,
+           std::function<void(const security::PublicKey&)> on_retired)
+      : bounds_(bounds), is_here_(std::move(is_here)), on_retired_(std::move(on_retired)) {}
   UserKeys(const UserKeys&) = delete;
   UserKeys& operator=(const UserKeys&) = delete;
 
@@ -64,9 +66,10 @@ class UserKeys {
   };
   /// Takes the oldest away.
   void retire_first(User& user);
-  void forget_who_asked_first();
+  void make_room();
 
   const Bounds bounds_;
+  const std::function<bool(uid_t)> is_here_;
   const std::function<void(const security::PublicKey&)> on_retired_;
   std::map<uid_t, User> users_;
   std::map<std::uint64_t, uid_t> by_asked_;

@@ -139,9 +139,8 @@ void Memories::make_next(Client& client) {
     client.making = std::make_shared<Making>();
     client.making->memory = std::move(*reserved);
     const std::shared_ptr<Making> making = client.making;
-    worker_.submit(
-        ipc::Worker::Order::kInTurn,
-        [making, &memory = memory_] { return make_piece(*making, memory); },
+    worker_.submit_in_turn(
+        client.peer.uid, [making, &memory = memory_] { return make_piece(*making, memory); },
         [this, making, id = client.id, handle] { made(id, handle, *making); });
   }
 }
@@ -240,8 +239,8 @@ void Memories::discard(uid_t uid, ipc::SharedMemory memory, bool registered,
     return closers_->submit(
         uid, [held] { held->go(); }, std::move(let_go));
   }
-  worker_.submit(
-      ipc::Worker::Order::kInTurn,
+  worker_.submit_in_turn(
+      uid,
       [held] {
         held->go();
         return true;

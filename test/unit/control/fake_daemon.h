@@ -146,7 +146,10 @@ class FakeSink final : public ipc::MessageSink {
 /// Does what it is given when the test says so.
 class FakeWorker final : public ipc::Worker {
  public:
-  void submit(Order /*order*/, Work work, Done done) override {
+  void submit_first(Work work, Done done) override {
+    jobs.push_back({std::move(work), std::move(done)});
+  }
+  void submit_in_turn(uid_t /*user*/, Work work, Done done) override {
     jobs.push_back({std::move(work), std::move(done)});
   }
   /// One piece of the first job. @return whether it was the last.

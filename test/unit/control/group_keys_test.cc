@@ -132,6 +132,40 @@ TEST_CASE("both ends of a link have the same keys, and no other link has them") 
   CHECK(lane->has(2));
 }
 
+TEST_CASE("a link's keys take no more than is counted, and freeing some at a time frees all") {
+  Ring ring;
+  const std::size_t before = security::secret_bytes();
+  ring.plans[0].keys.reset();
+  const std::size_t start = before - security::secret_bytes();
+  CHECK(start > 0);
+  // Rank 1's: four links, each with a third key of what is received, and what waits in its place.
+  constexpr std::size_t kLinks = 4;
+  GroupKeys& keys = ring.keys(1);
+  std::vector<std::shared_ptr<collective::Seals>> lanes;
+  std::vector<command::Request> supplied;
+  for (std::uint8_t lane = 0; lane < 2; ++lane) {
+    lanes.push_back(keys.make_seals(lane));
+    for (const std::uint16_t rank : {0, 2}) {
+      for (const auto direction : {security::Direction::kTo, security::Direction::kFrom}) {
+        supplied.push_back(keys.supply(7, lane, {rank, direction, 2}).value());
+      }
+    }
+  }
+  const std::size_t lean = security::secret_bytes();
+  for (const auto& lane : lanes) {
+    while (!lane->free_some()) {
+    }
+    CHECK_FALSE(lane->has(0));
+  }
+  supplied.clear();
+  while (!keys.free_some()) {
+  }
+  const std::size_t each = (lean - security::secret_bytes()) / kLinks;
+  INFO(each);
+  CHECK(each <= GroupKeys::kLinkBytes);
+  CHECK(each > GroupKeys::kLinkBytes * 3 / 4);
+}
+
 TEST_CASE("a plan has the tokens of its keys") {
   Ring ring;
   const PlanRequest& plan = ring.plans[1];

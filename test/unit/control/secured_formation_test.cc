@@ -215,6 +215,54 @@ TEST_CASE("keys are made beside the control thread, and a group that ends meanwh
   daemon.refused(3, ErrorCode::kBusy, "has begun to form epoch 2");
 }
 
+TEST_CASE("the keys of a user's groups have a bound, and the worker frees them") {
+  FakeWorker worker;
+  Daemon daemon(kOneKey, &worker);
+  // Two lanes and one other rank: room for one group of each user.
+  constexpr std::uint64_t kGroup = 2 * GroupKeys::kLinkBytes;
+  daemon.options.limits.key_bytes = 2 * kGroup + 100;
+  daemon.options.limits.key_bytes_per_user = 2 * kGroup - 1;
+  daemon.make();
+  daemon.open(1);
+  const auto own = daemon.described(1, Mode::kEncrypt);
+  daemon.join_with(1, daemon.join_of(own, Mode::kEncrypt));
+  REQUIRE(worker.jobs.size() == 1);
+  worker.run();
+  daemon.poll();
+  REQUIRE(daemon.lanes.plan_requests.size() == 1);
+  daemon.all_lanes_formed(1);
+  daemon.take_join_reply(1);
+  CHECK(daemon.group_json()["key_memory_bytes"] == kGroup);
+  daemon.open(2);
+  auto next = daemon.join_of(own, Mode::kEncrypt);
+  next.request.group_id += 1;
+  daemon.join_with(2, next);
+  daemon.refused(2, ErrorCode::kResourceExhausted, "raise limits.key_memory_mib");
+  CHECK(worker.jobs.empty());
+  // Its end leaves them to the worker, and until it has freed them they count.
+  daemon.lanes.plan_requests.clear();  // the fake's own
+  daemon.leave(1, 1);
+  daemon.poll();
+  CHECK(daemon.lanes.finish(command::RequestType::kLeaveGroup) == 2);
+  daemon.poll();
+  daemon.take(1);
+  REQUIRE(worker.jobs.size() == 1);
+  daemon.join_with(2, next);
+  daemon.refused(2, ErrorCode::kResourceExhausted, "those of user 500's other groups take");
+  worker.run();
+  daemon.join_with(2, next);
+  REQUIRE(worker.jobs.size() == 1);  // it makes those of the next one
+  // Given up before they are made: nothing is left.
+  daemon.hang_up(2);
+  worker.run();
+  daemon.poll();
+  while (!worker.jobs.empty()) worker.run();
+  daemon.open(3);
+  next.request.epoch += 1;
+  daemon.join_with(3, next);
+  CHECK(worker.jobs.size() == 1);
+}
+
 TEST_CASE("a key that is retired while members gather ends the group") {
   FakeWorker worker;
   Daemon daemon(kOneKey, &worker);

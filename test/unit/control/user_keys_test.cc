@@ -2,6 +2,7 @@
 #include "control/keys/user_keys.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 #include <vector>
 
 #include "control/keys/pair_cache.h"
@@ -13,9 +14,12 @@ using security::PublicKey;
 
 struct Users {
   std::vector<PublicKey> retired;
+  std::set<uid_t> here;
   UserKeys keys;
   explicit Users(const UserKeys::Bounds& bounds)
-      : keys(bounds, [this](const PublicKey& key) { retired.push_back(key); }) {}
+      : keys(
+            bounds, [this](uid_t uid) { return here.contains(uid); },
+            [this](const PublicKey& key) { retired.push_back(key); }) {}
   PublicKey ask(uid_t uid) {
     const auto key = keys.current(uid);
     REQUIRE(key);
@@ -90,6 +94,26 @@ TEST_CASE("one more user takes the keys of the one that asked longest ago") {
   // Retired once: what is left of them is not counted any more.
   users.begin(20);
   CHECK(users.retired.size() == 6);
+}
+
+TEST_CASE("who has clients loses no key to any number of other users") {
+  Users users(kLow);
+  users.here = {1};
+  const PublicKey first = users.ask(1);
+  for (uid_t uid = 2; uid < 50; ++uid) {
+    users.ask(uid);
+    CHECK(users.keys.users() <= 3);
+    CHECK(users.keys.find(1, first) != nullptr);
+  }
+  CHECK(users.retired.size() == 46);
+  // Of those who left, the one that asked longest ago goes; if all are here, somebody does.
+  users.here = {48, 49};
+  users.ask(50);
+  CHECK(users.keys.find(1, first) == nullptr);
+  users.here = {48, 49, 50, 51};
+  const PublicKey newest = users.ask(51);
+  CHECK(users.keys.users() == 3);
+  CHECK(users.keys.find(51, newest) != nullptr);
 }
 
 TEST_CASE("no epoch is forgotten before the key that it was begun with is retired") {

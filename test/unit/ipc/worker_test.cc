@@ -13,8 +13,6 @@
 namespace gradwire::ipc {
 namespace {
 
-using Order = Worker::Order;
-
 /// Calls finish() until `condition` holds; far longer than anything here takes.
 template <class Condition>
 bool soon(Worker& worker, Condition condition) {
@@ -30,8 +28,7 @@ bool soon(Worker& worker, Condition condition) {
 class HeldWorker {
  public:
   HeldWorker() {
-    worker_.submit(
-        Order::kFirst,
+    worker_.submit_first(
         [this] {
           while (!go_) std::this_thread::yield();
           return true;
@@ -39,15 +36,13 @@ class HeldWorker {
         [] {});
   }
   /// @param pieces  of the job: each appends `name` to the order.
-  void submit(Order when, char name, int pieces) {
+  void submit_in_turn(uid_t user, char name, int pieces) {
     ++submitted_;
-    worker_.submit(
-        when,
-        [this, name, left = pieces]() mutable {
-          order_ += name;
-          return --left == 0;
-        },
-        [this] { ++finished_; });
+    worker_.submit_in_turn(user, job(name, pieces), [this] { ++finished_; });
+  }
+  void submit_first(char name) {
+    ++submitted_;
+    worker_.submit_first(job(name, 1), [this] { ++finished_; });
   }
   /// @return the names in the order in which the pieces were done, once all are.
   const std::string& release() {
@@ -57,6 +52,13 @@ class HeldWorker {
   }
 
  private:
+  Worker::Work job(char name, int pieces) {
+    return [this, name, left = pieces]() mutable {
+      order_ += name;
+      return --left == 0;
+    };
+  }
+
   std::atomic<bool> go_{false};
   std::string order_;  // the worker's until all is finished
   int submitted_ = 0;
@@ -72,8 +74,8 @@ TEST_CASE("work is done elsewhere, and finished here") {
   const std::thread::id here = std::this_thread::get_id();
   std::thread::id worked;
   std::thread::id finished;
-  worker.submit(
-      Order::kInTurn,
+  worker.submit_in_turn(
+      0,
       [&] {
         worked = std::this_thread::get_id();
         return true;
@@ -87,18 +89,26 @@ TEST_CASE("work is done elsewhere, and finished here") {
 
 TEST_CASE("long work gives way after each piece, and what is first comes first") {
   HeldWorker worker;
-  worker.submit(Order::kInTurn, 'a', 3);
-  worker.submit(Order::kInTurn, 'b', 2);
-  worker.submit(Order::kFirst, 'c', 1);
+  worker.submit_in_turn(1, 'a', 3);
+  worker.submit_in_turn(1, 'b', 2);
+  worker.submit_first('c');
   CHECK(worker.release() == "acbaba");  // a's turn was due: the one that held the worker was first
 }
 
 TEST_CASE("texts without end let memory have its turn, one piece after each") {
   HeldWorker worker;
-  worker.submit(Order::kInTurn, 'a', 2);
-  worker.submit(Order::kInTurn, 'b', 1);
-  for (const char text : {'1', '2', '3', '4', '5'}) worker.submit(Order::kFirst, text, 1);
+  worker.submit_in_turn(1, 'a', 2);
+  worker.submit_in_turn(1, 'b', 1);
+  for (const char text : {'1', '2', '3', '4', '5'}) worker.submit_first(text);
   CHECK(worker.release() == "a1b2a345");
+}
+
+TEST_CASE("users take turns, whatever number of jobs each has, and so do the jobs of one") {
+  HeldWorker worker;
+  for (const char job : {'a', 'b', 'c'}) worker.submit_in_turn(7, job, 2);
+  worker.submit_in_turn(8, 'x', 3);
+  worker.submit_in_turn(0, 'r', 1);
+  CHECK(worker.release() == "axrbxcxabc");
 }
 
 TEST_CASE("a worker that ends waits for the piece in hand and drops the rest") {
@@ -106,8 +116,8 @@ TEST_CASE("a worker that ends waits for the piece in hand and drops the rest") {
   bool finished = false;
   {
     ThreadWorker worker([] {});
-    worker.submit(
-        Order::kInTurn,
+    worker.submit_in_turn(
+        0,
         [&] {
           ++pieces;
           return false;
@@ -127,8 +137,8 @@ TEST_CASE("memory is reserved here, faulted in elsewhere, and finished here") {
   ThreadWorker worker([] {});
   int pieces = 0;
   bool finished = false;
-  worker.submit(
-      Order::kInTurn,
+  worker.submit_in_turn(
+      0,
       [&] {
         ++pieces;
         const auto all = memory->populate(40'000);
@@ -140,8 +150,8 @@ TEST_CASE("memory is reserved here, faulted in elsewhere, and finished here") {
   CHECK(memory->data()[99'999] == std::byte{0});
   memory->abandon();
   finished = false;
-  worker.submit(
-      Order::kInTurn,
+  worker.submit_in_turn(
+      0,
       [&] {
         *memory = SharedMemory();
         return true;
