@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash Ends what a script started and restores what it changed, however it exits:
+# shellcheck shell=bash
+# Ends what a script started and restores what it changed, however it exits:
 # at the end, on an error, on SIGINT and on SIGTERM. Steps are undone in reverse order. Processes
 # are ended by the process id that this script got when it started them, never by name.
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash The headers that DPDK's drivers need. No package of the distribution has
+# shellcheck shell=bash
+# The headers that DPDK's drivers need. No package of the distribution has
 # them, so they come from the source package of the installed version, checked by apt against the
 # signed lists, and are kept outside the tree. drivers/meson.build looks for them there.
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash The scripts' output: one line for each step, with the time since the script
+# shellcheck shell=bash
+# The scripts' output: one line for each step, with the time since the script
 # began.
 
 log_started_s=$SECONDS

@@ -8,7 +8,9 @@ repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 python=/usr/bin/python3
 
-for setup_part in log cleanup packages dpdk_headers hugepages build; do
-  # shellcheck source=/dev/null
-  . "$repo_root/scripts/lib/$setup_part.sh"
-done
+. "$repo_root/scripts/lib/log.sh"
+. "$repo_root/scripts/lib/cleanup.sh"
+. "$repo_root/scripts/lib/packages.sh"
+. "$repo_root/scripts/lib/dpdk_headers.sh"
+. "$repo_root/scripts/lib/hugepages.sh"
+. "$repo_root/scripts/lib/build.sh"
