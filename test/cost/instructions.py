@@ -10,10 +10,12 @@ cost, and rounds beside idle groups; --payloads: what a chunk costs at other pay
 compared with another build; --other-gcc: by a gcc that is not 12, so that bounds are wider
 """
 import collections
+import os
 import re
 import subprocess
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 Cost = collections.namedtuple("Cost", "what test function number most")
 
@@ -84,7 +86,7 @@ def instructions(program: str, cost: Cost) -> float:
     run = subprocess.run(
         ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
          f"--toggle-collect=*{cost.function}*", program, cost.test],
-        capture_output=True, text=True, timeout=300, check=False)
+        capture_output=True, text=True, timeout=600, check=False)
     found = re.search(r"Collected : (\d+)", run.stderr)
     if run.returncode != 0 or found is None:
         print(run.stdout[-2000:], run.stderr[-2000:], sep="\n")
@@ -100,16 +102,22 @@ def main() -> int:
     idle = "--idle" in sys.argv
     payloads = "--payloads" in sys.argv
     wider = OTHER_GCC if "--other-gcc" in sys.argv else 1
-    for cost in PAYLOADS if payloads else OFF_RING if idle else COSTS:
-        each = instructions(sys.argv[1], cost)
-        print(f"{cost.what}: {each:.0f} instructions, {cost.most * wider:.0f} allowed")
-        good &= 0 < each <= cost.most * wider
+    costs = PAYLOADS if payloads else OFF_RING if idle else COSTS
     pairs = [(FEW, MANY, *each) for each in IDLE] if idle else []
     if idle:
         pairs.append((*HELLOS, "a stranger's hello", "flooded_round", 100 * 16))
-    for few_test, many_test, what, function, number in pairs:
-        few, many = (instructions(sys.argv[1], Cost(what, test, function, number, 0))
-                     for test in (few_test, many_test))
+    # What is counted does not depend on what runs beside it.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        singly = [pool.submit(instructions, sys.argv[1], cost) for cost in costs]
+        both = [[pool.submit(instructions, sys.argv[1], Cost(what, test, function, number, 0))
+                 for test in (few_test, many_test)]
+                for few_test, many_test, what, function, number in pairs]
+    for cost, counted in zip(costs, singly):
+        each = counted.result()
+        print(f"{cost.what}: {each:.0f} instructions, {cost.most * wider:.0f} allowed")
+        good &= 0 < each <= cost.most * wider
+    for (few_test, many_test, what, _, _), counted in zip(pairs, both):
+        few, many = (each.result() for each in counted)
         print(f"{what}: {few:.0f} instructions {few_test}, {many:.0f} {many_test}, "
               f"{SAME:.2f} times as many allowed")
         good &= 0 < many <= SAME * few

@@ -70,6 +70,7 @@ class TwoRanks {
     std::vector<std::unique_ptr<command::Request>> requests;
     std::vector<command::Notice> notices;
     std::map<const command::Request*, int> back;  // requests that came back, and how often
+    std::size_t back_once = 0;                    // how many came back, and not again
     std::uint32_t next_memory = 1;
     std::uint64_t next_op = 1;
   };
@@ -108,7 +109,11 @@ class TwoRanks {
   void take_notices(std::uint16_t r) {
     command::Notice notice;
     while (ranks_[r].datapath->receive(notice)) {
-      if (notice.type == command::NoticeType::kRequestDone) ++ranks_[r].back[notice.request];
+      if (notice.type == command::NoticeType::kRequestDone) {
+        const int times = ++ranks_[r].back[notice.request];
+        if (times == 1) ++ranks_[r].back_once;
+        if (times == 2) --ranks_[r].back_once;
+      }
       ranks_[r].notices.push_back(notice);
     }
   }
@@ -117,12 +122,7 @@ class TwoRanks {
     for (const command::Notice& notice : ranks_[r].notices) n += notice.type == type ? 1 : 0;
     return n;
   }
-  bool all_back(std::uint16_t r) {
-    for (const auto& request : ranks_[r].requests) {
-      if (ranks_[r].back[request.get()] != 1) return false;
-    }
-    return true;
-  }
+  bool all_back(std::uint16_t r) { return ranks_[r].back_once == ranks_[r].requests.size(); }
 
   /// One round of every lane of both ranks, `step` ns apart.
   void round(TimeNs step = 5'000) {
