@@ -105,6 +105,7 @@ bool run_campaign(const Options& options) {
       fmt::print("gradwire-sim: {}\n", scenario.error().message);
       return false;
     }
+    if (options.sealed && scenario->group.mode == security::Mode::kOff) continue;
     if (options.trace) fmt::print("{}", describe(*scenario));
     Trace trace(options.trace ? stdout : nullptr);
     const SeedResult result = run_scenario(*scenario, trace);

@@ -52,6 +52,8 @@ Result<Options> parse_command_line(int argc, const char* const* argv) {
   app.add_option("--ranks", options.ranks, "ranks; 0: 2 to 16, by the seed");
   app.add_option("--seeds", seeds, "FIRST..LAST, both included, or one seed")
       ->capture_default_str();
+  app.add_flag("--sealed", options.sealed,
+               "of these only the seeds whose packets are sealed, about one of four");
   app.add_option("--profile", options.profile, profile_help())->capture_default_str();
   app.add_option(
       "--measure", options.measure,

@@ -30,6 +30,7 @@ struct Options {
   std::string collective;                ///< likewise; empty: each in turn
   bool trace = false;
   bool keep_going = false;
+  bool sealed = false;    ///< only seeds whose packets are sealed
   double progress_s = 0;  ///< prints a line every so many seconds; 0: none
   bool finished = false;  ///< help or version was shown
 };
