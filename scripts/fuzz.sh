@@ -19,7 +19,8 @@ runs it again is printed.
                   with those of a shorter one (except control_socket, which has threads). Starts
                   only from test/fuzz/corpus.
   --targets LIST  comma-separated; default all: ack_ranges,command_ring,config,connection,
-                  contributions,control_socket,tiles,transfers,wire_codec,wire_formats
+                  contributions,control_socket,entries,sealed,tiles,transfers,wire_codec,
+                  wire_formats
   --jobs N        how many targets to run at once; default one for each core
   --keep          add new inputs to test/fuzz/corpus: the fewest that reach the same code
   --build FOLDER  build folder; default build-fuzz
@@ -31,8 +32,8 @@ TEXT
 }
 
 seconds=60
-all_targets=ack_ranges,command_ring,config,connection,contributions,control_socket,tiles,transfers
-all_targets+=,wire_codec,wire_formats
+all_targets=ack_ranges,command_ring,config,connection,contributions,control_socket,entries,sealed
+all_targets+=,tiles,transfers,wire_codec,wire_formats
 targets=$all_targets
 jobs=$(nproc)
 keep=0

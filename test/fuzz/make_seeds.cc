@@ -230,6 +230,34 @@ int main(int argc, char** argv) {
                                 0, 6, 4, 1, 0,  2, 1, 16, 0, 1, 0, 1, 0, 1, 7, 0, 11, 1, 0});
   write("control_socket", "group", {0,  2, 0, 3, 1, 0, 16, 0, 5, 1, 1, 0, 0, 1, 0, 0,
                                     12, 1, 0, 1, 0, 9, 1,  0, 7, 1, 1, 0, 4, 1, 0, 1});
+  // Two ranks of one user that want encrypt, and then: nothing; another address; the first want
+  // lowered by whoever has the key; an older entry; and a table that only one of them gets.
+  write("entries", "encrypt", {0x35, 0, 0});
+  write("entries", "address", {0x35, 0, 0, 0x0e, 0, 3, 0});
+  write("entries", "lowered", {0x35, 0, 0, 0x12, 0, 0});
+  write("entries", "older", {0x35, 0, 0, 0x1b, 1, 0, 0, 0});
+  write("entries", "another table", {0x35, 0, 0, 0x0f, 1, 0x07, 0, 0, 21});
+  // Keys of a cluster that is amid a rotation, a job's key, a minimum, and off.
+  write("entries", "rotation", {0x36, 0x01, 2, 0x01, 1, 0x21, 0, 4, 0x04, 0, 1, 2});
+  write("entries", "job", {0x3d, 0, 0x20, 9, 0x03, 1, 2, 0x1a, 0, 1, 1, 1});
+  write("entries", "minimum", {0x25, 0x10, 2, 0x10, 1});
+  write("entries", "off", {0x17, 0, 1, 7, 0, 0x08, 1, 0x0d, 1});
+  // Ops that are posted and run. Then packets that are played again, damaged, sent back, made by a
+  // rank that lies, and lost.
+  write("sealed", "ops", {5, 4, 8, 0, 100, 0, 2, 1, 200, 1, 3, 3, 3, 0, 9, 0, 2, 2, 2});
+  write("sealed", "again", {2, 0, 8, 0, 100, 0, 2, 2, 12, 3, 0, 2, 13, 9, 0, 2, 2});
+  write("sealed", "damaged",
+        {7, 16, 8, 0, 100, 0, 2, 2, 12, 3, 1, 0, 0, 16, 0, 12, 5, 1, 0, 2, 80, 0, 2, 2});
+  write("sealed", "sent back",
+        {1, 0, 8, 0, 100, 0, 2, 2, 12, 3, 6, 0, 1, 0, 12, 4, 7, 0, 4, 66, 0, 0, 0, 2});
+  write("sealed", "lies",
+        {4, 0, 8, 0, 100, 0, 2, 9, 3, 2, 5, 7, 3, 2, 10, 40, 8, 0, 4, 1, 2, 3, 4, 1, 2});
+  // Generations pass; then a packet of the next one is forged, and one of the last played again.
+  write("sealed", "generations",
+        {4, 2, 20, 0, 100, 2,  5, 39, 5,  39, 0, 100, 2, 5, 39, 5,  39, 12, 63, 1,   0, 5, 3, 2,
+         2, 2, 12, 0, 0,   12, 1, 0,  12, 2,  0, 12,  3, 0, 5,  39, 5,  39, 0,  100, 2, 2, 2});
+  write("sealed", "lost",
+        {5, 0, 8, 3, 100, 0, 2, 7, 85, 2, 8, 9, 6, 200, 16, 2, 0, 50, 0, 2, 7, 3, 2});
   const std::string toml =
       "[daemon]\nname = \"a\"\n[[port]]\ndevice = \"net_memif0\"\nip = \"10.0.0.1/24\"\nmtu = "
       "9000\n"

@@ -4,16 +4,15 @@
 // sends packets of every type, in each state of the group, to every rank. They must go the same way
 // to the last counter, but for the drops.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "support/describe_shard.h"
 #include "support/forger.h"
 #include "support/ring_harness.h"
 
@@ -24,30 +23,6 @@ namespace {
 
 constexpr std::uint16_t kRanks = 3;
 constexpr TimeNs kMs = 1'000'000;
-
-/// All that a shard tells of itself.
-std::string describe(const collective::Shard& shard, TimeNs now) {
-  const collective::ShardStatus s = shard.status(now);
-  std::string out = fmt::format(
-      "{} ops {}/{}/{} silence {} {} flight {} {} queued {} early {} rtt {} {} {} {} pto {} heard "
-      "{} {} backend {} window {} lost {} credit {} {} progress {} waits {}",
-      static_cast<int>(s.state), s.posted_op_seq, s.done_op_seq, s.downstream_posted_op_seq,
-      s.upstream_silence_ns, s.downstream_silence_ns, s.bytes_in_flight, s.packets_in_flight,
-      s.transit_queued, s.early_held, s.smoothed_rtt_ns, s.latest_rtt_ns, s.min_rtt_ns, s.rttvar_ns,
-      s.pto_count, s.upstream_heard, s.downstream_heard, s.in_backend, s.window_bytes,
-      s.packets_lost, s.credit_chunks, s.chunks_sent, s.progress_at, s.waits_for_downstream);
-  out += fmt::format(" deadline {} reason {} {} {} counters", shard.deadline(now),
-                     static_cast<int>(shard.reason().code), shard.reason().culprit_rank,
-                     shard.reason().detail);
-  // Every counter but the drop reasons that forged packets may change.
-  collective::ShardCounters counters = s.counters;
-  for (const wire::Drop drop : {wire::Drop::kToken, wire::Drop::kUnsealed, wire::Drop::kTag}) {
-    counters.drops[static_cast<std::size_t>(drop)] = 0;
-  }
-  std::array<std::uint64_t, sizeof counters / sizeof(std::uint64_t)> words;
-  std::memcpy(words.data(), &counters, sizeof counters);
-  return out + fmt::format(" {}", fmt::join(words, " "));
-}
 
 /// One world, and what it went through.
 class World {
@@ -116,9 +91,11 @@ class World {
   }
   void look() {
     for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
-      story.push_back(fmt::format("{} rank {} formed {} aborted {} closed {}: {}", ring_.now(),
-                                  rank, ring_.formed(rank), ring_.aborted(rank), ring_.closed(rank),
-                                  describe(ring_.shard(rank), ring_.now())));
+      story.push_back(
+          fmt::format("{} rank {} formed {} aborted {} closed {}: {}", ring_.now(), rank,
+                      ring_.formed(rank), ring_.aborted(rank), ring_.closed(rank),
+                      describe(ring_.shard(rank), ring_.now(),
+                               {wire::Drop::kToken, wire::Drop::kUnsealed, wire::Drop::kTag})));
     }
   }
 
