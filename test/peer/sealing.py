@@ -167,9 +167,10 @@ class Seals:
     def open(self, packet):
         """@param packet a wire.Packet, still sealed. @return its bytes without the tag."""
         number, generation = packet.number, packet.number // security.GENERATION
+        in_reach = abs(generation - self.generation) <= 1
         if packet.type in WITH_HELLO_KEYS:
             key, iv = self.into.hello
-        elif abs(generation - self.generation) > 1:
+        elif not in_reach:
             raise wire.Dropped("generation")
         else:
             key, iv = self.into.data(number)
@@ -178,6 +179,7 @@ class Seals:
         if opened is None:
             raise wire.Dropped("tag")
         self.window.take(number)
-        if packet.type not in WITH_HELLO_KEYS:
+        # A hello's number is of a generation as well, and counts if that has a key.
+        if in_reach:
             self.generation = max(self.generation, generation)
         return opened

@@ -25,8 +25,8 @@ from peer_groups import every_collective, one_transfer
 ALL = wire.ALL_REDUCE
 # Reasons for which a daemon drops what is right: it is of a group that is over, or comes twice.
 HARMLESS = ("foreign", "unknown_group", "duplicate", "state")
-# Daemons have keys of so many so far (doc/security.md, at its top).
-GENERATIONS = 2
+# Of keys. From the third on the daemon makes them while the group runs.
+GENERATIONS = 4
 NEXT_KEY, JOB_KEY = bytes(range(1, 33)), bytes(range(0, 64, 2))
 
 
