@@ -90,6 +90,12 @@ Result<void> EmbeddedTransport::start() {
   config.shard.sender.rate_bps = static_cast<std::uint64_t>(wanted.rate_gbps * 1e9);
   // A rank that checks its results does not drive its lane for seconds: it is late, but not dead.
   config.shard.timeouts.silence_ns = timeout_ns_;
+  if (!options_.key_file.empty()) {
+    auto keys = control::read_cluster_keys({options_.key_file, ""});
+    if (!keys) return tl::unexpected(keys.error());
+    config.keys.cluster = std::move(*keys);
+    config.keys.mode = control::parse_mode(options_.security);
+  }
   auto made = embedded::Communicator::create(config);
   if (!made) return tl::unexpected(made.error());
   communicator_ = std::move(*made);

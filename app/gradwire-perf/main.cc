@@ -28,8 +28,9 @@ int complain(const std::string& text, int status) {
   return status;
 }
 
-int write_json(const Options& options, const std::vector<SizeResult>& results) {
-  const std::string text = to_json(options, results).dump(2);
+int write_json(const Options& options, const std::vector<SizeResult>& results,
+               const std::string& note) {
+  const std::string text = to_json(options, results, note).dump(2);
   if (options.json == "-") {
     fmt::print("{}\n", text);
     return kOk;
@@ -51,13 +52,18 @@ int main_with(int argc, char** argv) {
   // One table for all ranks; JSON on standard output is alone there.
   const bool shows = options.rank == 0 && options.member == 0 && options.json != "-";
   if (shows) fmt::print("{}", table_head(options));
+  std::string note;
   const auto results = run(options, **transport, [&](const SizeResult& result) {
+    if (note.empty()) {
+      note = (*transport)->note();
+      if (shows && !note.empty()) fmt::print("# {}\n", note);
+    }
     if (shows) fmt::print("{}", table_row(options, result));
     std::fflush(stdout);
   });
   if (!results) return complain(results.error().message, kFailed);
   if (!options.json.empty()) {
-    if (const int written = write_json(options, *results); written != kOk) return written;
+    if (const int written = write_json(options, *results, note); written != kOk) return written;
   }
   const bool wrong = std::any_of(results->begin(), results->end(), [](const SizeResult& result) {
     return result.wrong.value_or(0) != 0;

@@ -133,6 +133,9 @@ void add_tcp_options(CLI::App& app, TcpOptions& tcp, std::string& wait) {
          "io_uring, with one receive request for all ops")
       ->check(CLI::IsMember(kTcpIos))
       ->default_str("poll");
+  app.add_flag("--tls", tcp.tls,
+               "TLS 1.3 with AES-128-GCM on each connection, by the kernel if it can, else by "
+               "OpenSSL; its key\nis no secret: it shows what TLS costs");
   app.add_flag("--tcp-zerocopy", tcp.zerocopy,
                "Send large pieces without a copy: MSG_ZEROCOPY, or io_uring's own from registered "
                "memory");
@@ -250,8 +253,11 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
       "protocol; 2 ranks)");
   app.add_option("--socket", options.socket, "The daemon's control socket");
   app.add_option("--security", options.security,
-                 "Transport daemon: off, authenticate or encrypt; without it as daemons have it")
+                 "Transports daemon and gradwire: off, authenticate or encrypt; without it as "
+                 "daemons have it")
       ->check(CLI::IsMember({"off", "authenticate", "encrypt"}));
+  app.add_option("--key-file", options.key_file,
+                 "Transport gradwire: the key that --security needs, by gradwire key make");
   app.add_option("--rank", options.rank, "Rank of this process's daemon, from 0");
   app.add_option("--nranks", options.nranks, "How many ranks: one for each daemon")
       ->check(CLI::Range(1u, kMaxRanks));
@@ -347,54 +353,6 @@ Result<CommandLine> parse_command_line(int argc, const char* const* argv) {
   options.embedded.ports = std::move(*parsed_ports);
   if (auto valid = check_options(options); !valid) return tl::unexpected(valid.error());
   return result;
-}
-
-ProcessPlace place_of(const Options& options) noexcept {
-  return {std::uint32_t{options.rank} * options.members + options.member,
-          std::uint32_t{options.nranks} * options.members};
-}
-
-namespace {
-
-/// Sizes are multiples of it.
-std::uint64_t unit_bytes(const Options& options) noexcept {
-  const CollectiveCall call{.collective = options.collective, .count = 1};
-  return *whole_count(call, place_of(options).processes) * element_bytes(options.datatype);
-}
-
-}  // namespace
-
-CollectiveCall call_of(const Options& options, std::uint64_t bytes) noexcept {
-  CollectiveCall call;
-  call.collective = options.collective;
-  call.root = options.root;
-  call.redop = options.redop;
-  call.wire = options.wire;
-  if (options.collective == Collective::kBarrier) return call;
-  call.datatype = options.datatype;
-  call.count = bytes / unit_bytes(options);
-  const ProcessPlace place = place_of(options);
-  if (has_partner(call.collective)) call.root = (place.process + 1) % place.processes;
-  return call;
-}
-
-std::vector<SizePlan> sizes_of(const Options& options) {
-  if (options.collective == Collective::kBarrier) return {{0, options.iterations}};
-  const std::uint64_t unit = unit_bytes(options);
-  std::vector<SizePlan> plans;
-  if (!options.sizes.empty()) {
-    plans = options.sizes;
-    for (SizePlan& plan : plans) plan.bytes -= plan.bytes % unit;
-    return plans;
-  }
-  auto exact = static_cast<double>(options.begin_bytes);
-  while (exact <= static_cast<double>(options.end_bytes)) {
-    const auto bytes = static_cast<std::uint64_t>(exact) / unit * unit;
-    if (plans.empty() || plans.back().bytes != bytes) plans.push_back({bytes, options.iterations});
-    // From nothing, or from so little that the factor is lost in rounding, one element is next.
-    exact = std::max(exact * options.factor, exact + static_cast<double>(unit));
-  }
-  return plans;
 }
 
 }  // namespace gradwire::perf

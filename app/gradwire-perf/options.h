@@ -36,6 +36,7 @@ struct TcpOptions {
   std::uint64_t buffer_bytes = 4 << 20;      ///< of a socket; 0: the kernel's own tuning
   TcpIo io = TcpIo::kPoll;
   bool zerocopy = false;
+  bool tls = false;  ///< TLS 1.3 on each connection
   bool busy = true;  ///< spins without sleeping
 };
 
@@ -84,6 +85,7 @@ struct Options {
   std::string transport = "daemon";        ///< daemon, tcp, rdma, gradwire or bare
   std::string socket;                      ///< empty: the client library's default
   std::string security;                    ///< of the packets; empty: as the daemons have it
+  std::string key_file;                    ///< of transport gradwire, which has no daemon's
   std::uint16_t rank = 0;
   std::uint16_t nranks = 1;
   std::uint16_t folding_ranks = 0;  ///< beside those, hosts that only sum: gradwire.fold runs there

@@ -65,6 +65,37 @@ Result<void> check_embedded(const Options& options) {
   return {};
 }
 
+Result<void> check_security(const Options& options) {
+  const auto refuse = [](std::string text) {
+    return fail(ErrorCode::kInvalidArgument, std::move(text));
+  };
+  const bool own = options.transport == "gradwire";
+  if (!options.security.empty() && options.transport != "daemon" && !own) {
+    return refuse(fmt::format(
+        "--security {}: transport {} seals no packet; transports daemon and gradwire do",
+        options.security, options.transport));
+  }
+  if (own && options.key_file.empty() && !options.security.empty() && options.security != "off") {
+    return refuse(
+        fmt::format("--security {}: transport gradwire needs --key-file, by gradwire key "
+                    "make",
+                    options.security));
+  }
+  if (!options.key_file.empty() && !own) {
+    return refuse(
+        fmt::format("--key-file {}: transport {} has no key of its own; daemons have "
+                    "theirs by security.key_file",
+                    options.key_file, options.transport));
+  }
+  if (options.tcp.tls &&
+      (options.transport != "tcp" || options.tcp.io != TcpIo::kPoll || options.tcp.zerocopy)) {
+    return refuse(
+        "--tls is for --transport tcp with --tcp-io poll and without --tcp-zerocopy: OpenSSL reads "
+        "and writes by system calls, and seals into buffers of its own");
+  }
+  return {};
+}
+
 Result<void> check_collective(const Options& options) {
   const auto refuse = [](std::string text) {
     return fail(ErrorCode::kInvalidArgument, std::move(text));
@@ -102,10 +133,7 @@ Result<void> check_collective(const Options& options) {
     return refuse(fmt::format("--wire {}: transport {} has no formats; transport daemon has them",
                               name_of(options.wire), options.transport));
   }
-  if (!options.security.empty() && options.transport != "daemon") {
-    return refuse(fmt::format("--security {}: transport {} seals no packet; transport daemon does",
-                              options.security, options.transport));
-  }
+  if (auto sealed = check_security(options); !sealed) return sealed;
   if (!fits(options.wire, options.collective, options.redop, options.datatype)) {
     return refuse(fmt::format("--wire {}: {} {} of {} cannot travel so: {}", name_of(options.wire),
                               name, name_of(options.redop), name_of(options.datatype),

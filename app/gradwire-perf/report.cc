@@ -150,7 +150,8 @@ std::string table_row(const Options& options, const SizeResult& result) {
       text_of(rates.retransmissions, "{}"), text_of(rates.cpu_s_per_gb, "{:.3f}"));
 }
 
-nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& results) {
+nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& results,
+                       const std::string& note) {
   nlohmann::json out = {
       {"program", "gradwire-perf"},
       {"version", GRADWIRE_VERSION},
@@ -165,6 +166,7 @@ nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& re
       {"in_place", options.in_place},
       {"collective", name_of(options.collective)},
       {"root", has_root(options.collective) ? nlohmann::json(options.root) : nlohmann::json()},
+      {"note", note},
       {"warmup", options.warmup},
       {"iterations", options.iterations},
       {"results", nlohmann::json::array()}};

@@ -61,7 +61,8 @@ struct Rates {
 
 [[nodiscard]] std::string table_head(const Options& options);
 [[nodiscard]] std::string table_row(const Options& options, const SizeResult& result);
-[[nodiscard]] nlohmann::json to_json(const Options& options,
-                                     const std::vector<SizeResult>& results);
+/// @param note  Transport::note().
+[[nodiscard]] nlohmann::json to_json(const Options& options, const std::vector<SizeResult>& results,
+                                     const std::string& note = {});
 
 }  // namespace gradwire::perf

@@ -61,6 +61,9 @@ class Transport {
   /// Not timed, so it may ask another process.
   [[nodiscard]] virtual Result<Counters> counters() = 0;
 
+  /// What a reader of the figures has to know of how the bytes go, once it is open; may be empty.
+  [[nodiscard]] virtual std::string note() const { return {}; }
+
   /// Collective: leaves the group without disturbing the others.
   [[nodiscard]] virtual Result<void> close() = 0;
 };

@@ -83,6 +83,10 @@ Result<void> Communicator::open() {
   self.source_ports = control::source_ports_of(*datapath_);
   info_ = control::make_rank_info(self, datapath_->lanes(), control_->addresses());
   info_.secret = control::secret_for(*secret, ::geteuid());
+  // The tag takes the room of 16 bytes, and payloads are multiples of 64.
+  if (config_.keys.sealed_payload_bytes == 0) {
+    config_.keys.sealed_payload_bytes = datapath_->max_payload_bytes() - 64;
+  }
   keys_ = std::make_unique<control::DaemonKeys>(config_.keys, *incarnation);
   if (keys_->has_keys()) {
     if (auto written = keys_->write(info_, ::geteuid(), keys_->mode(), {}); !written)

@@ -46,7 +46,8 @@ struct Config {
   bool ecn = false;
   std::vector<control::StaticNeighbor> neighbors;
   /// How the rank's packets are sealed (doc/security.md), and by which key: its `mode`, `cluster`
-  /// and `sealed_payload_bytes` are looked at. Off, without a key, if it is left alone.
+  /// and `sealed_payload_bytes` are looked at; the last is 64 less than the payload if it is 0.
+  /// Off, without a key, if it is left alone.
   control::KeyOptions keys;
 };
 

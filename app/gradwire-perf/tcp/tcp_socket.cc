@@ -66,6 +66,9 @@ TcpSocket& TcpSocket::operator=(TcpSocket&& other) noexcept {
   std::swap(zerocopy_, other.zerocopy_);
   std::swap(zerocopy_sends_, other.zerocopy_sends_);
   std::swap(zerocopy_done_, other.zerocopy_done_);
+  std::swap(tls_, other.tls_);
+  std::swap(seals_here_, other.seals_here_);
+  std::swap(opens_here_, other.opens_here_);
   return *this;
 }
 
@@ -98,7 +101,17 @@ Result<void> TcpSocket::tune(const TcpTuning& tuning) {
   return {};
 }
 
+Result<void> TcpSocket::secure(TlsEnd end, Clock::time_point deadline) {
+  auto made = TlsSession::establish(fd_, end, deadline);
+  if (!made) return tl::unexpected(made.error());
+  tls_ = std::make_unique<TlsSession>(std::move(*made));
+  seals_here_ = !tls_->kernel_seals();
+  opens_here_ = !tls_->kernel_opens();
+  return {};
+}
+
 std::optional<std::size_t> TcpSocket::send(std::span<const std::byte> bytes) noexcept {
+  if (seals_here_) return tls_->send(bytes);
   const bool zerocopy = zerocopy_ && bytes.size() >= kZerocopyBytes;
   const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (zerocopy ? MSG_ZEROCOPY : 0);
   const ssize_t taken = ::send(fd_, bytes.data(), bytes.size(), flags);
@@ -115,6 +128,7 @@ std::optional<std::size_t> TcpSocket::send(std::span<const std::byte> bytes) noe
 }
 
 std::optional<std::size_t> TcpSocket::receive(std::span<std::byte> bytes) noexcept {
+  if (opens_here_) return tls_->receive(bytes);
   const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);
   if (got < 0) return is_transient() ? std::optional<std::size_t>(0) : std::nullopt;

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// TCP sockets of the bench: set up within a deadline, tuned for large and small messages, with
-/// MSG_ZEROCOPY if wanted. One thread. Sending and receiving never block and allocate nothing.
+/// MSG_ZEROCOPY or TLS if wanted. One thread. Sending and receiving never block and allocate
+/// nothing.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "base/result.h"
+#include "tcp/tls_session.h"
 
 namespace gradwire::perf {
 
@@ -47,6 +50,10 @@ class TcpSocket {
 
   /// Before it is connected, or once it was accepted.
   [[nodiscard]] Result<void> tune(const TcpTuning& tuning);
+  /// From now on all bytes go by TLS. Not with `zerocopy`. @return as TlsSession::establish().
+  [[nodiscard]] Result<void> secure(TlsEnd end, Clock::time_point deadline);
+  /// TlsSession::text(), or nothing without TLS.
+  [[nodiscard]] std::string tls_text() const { return tls_ ? tls_->text() : std::string(); }
   /// @return bytes taken, 0 if none can be now, nothing on an error that errno has.
   [[nodiscard]] std::optional<std::size_t> send(std::span<const std::byte> bytes) noexcept;
   /// Likewise; a peer that closed is an error, ECONNRESET.
@@ -62,6 +69,9 @@ class TcpSocket {
   bool zerocopy_ = false;
   std::uint32_t zerocopy_sends_ = 0;
   std::uint32_t zerocopy_done_ = 0;
+  std::unique_ptr<TlsSession> tls_;  ///< of this descriptor; none: in clear
+  bool seals_here_ = false;          ///< OpenSSL seals what is sent, or ...
+  bool opens_here_ = false;          ///< opens what comes; else the kernel, or nobody
 };
 
 /// Listens on `port` of `address`, a numeric one or a name; port 0 is a free one. Buffers are set

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tcp/tcp_transport.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -29,10 +31,12 @@ class TcpTransport final : public Transport {
   Result<std::uint64_t> sum_over_all(std::uint64_t value) override;
   Result<Counters> counters() override;
   Result<void> close() override;
+  std::string note() const override { return downstream_.tls_text(); }
 
  private:
   Result<void> connect(Clock::time_point deadline);
   Result<Buffers> allocate();
+  Result<void> secure(Clock::time_point deadline);
   /// Once connected.
   Result<void> make_mover();
 
@@ -85,11 +89,35 @@ Result<void> TcpTransport::connect(Clock::time_point deadline) {
   if (!neighbors) return tl::unexpected(neighbors.error());
   downstream_ = std::move(neighbors->downstream);
   upstream_ = std::move(neighbors->upstream);
+  if (options_.tcp.tls) {
+    if (auto secured = secure(deadline); !secured) return secured;
+  }
   if (auto made = make_mover(); !made) return made;
   // Once a sum over all is done, everyone has read everyone's file.
   auto all_here = sum_over_all(0);
   leave_no_trace(options_);
   if (!all_here) return tl::unexpected(all_here.error());
+  return {};
+}
+
+/// Round the ring from its last connection on, since an end that waits for the other answers
+/// nobody: rank 0 first serves the rank before, all others first greet the next.
+Result<void> TcpTransport::secure(Clock::time_point deadline) {
+  const auto with = [&](TcpSocket& socket, TlsEnd end, std::uint32_t rank) -> Result<void> {
+    auto secured = socket.secure(end, deadline);
+    if (secured) return {};
+    return fail(secured.error().code, fmt::format("rank {}: {} (do all ranks have --tls?)", rank,
+                                                  secured.error().message));
+  };
+  if (options_.nranks == 2) {
+    return with(downstream_, options_.rank == 0 ? TlsEnd::kClient : TlsEnd::kServer,
+                next_rank(options_));
+  }
+  for (const bool serves : {options_.rank == 0, options_.rank != 0}) {
+    auto secured = serves ? with(upstream_, TlsEnd::kServer, previous_rank(options_))
+                          : with(downstream_, TlsEnd::kClient, next_rank(options_));
+    if (!secured) return secured;
+  }
   return {};
 }
 

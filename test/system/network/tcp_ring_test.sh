@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The bench's ring over the kernel's TCP: right at awkward sizes, with one to five ranks, over IPv4
-# and IPv6, busy and sleeping, and it ends when a rank is gone.
+# and IPv6, busy and sleeping, in clear and by TLS, and it ends when a rank is gone.
 . "$(dirname "$0")/../_init.sh"
 
 [[ -x $gradwire_perf ]] || skip "there is no bench at $gradwire_perf: build first"
@@ -54,6 +54,16 @@ expect "rank 0 as the meeting place" ring 3 --sizes 4,1000 -n 2 --tcp-wait sleep
 meeting=$run_dir/meet
 expect "without exchange" ring 2 --sizes 4,1000 -n 2 --tcp-exchange 0 --tcp-wait sleep
 expect "MSG_ZEROCOPY" ring 3 --sizes 64,4000004 -n 2 --tcp-zerocopy --tcp-wait sleep
+for ranks in 2 3 5; do
+  expect "$ranks ranks, TLS, awkward sizes" \
+    ring "$ranks" --sizes "$awkward" -n 3 -w 1 --tcp-wait sleep --tls
+done
+expect_text "it says who seals" \
+  '^# TLSv1.3, TLS_AES_128_GCM_SHA256, sealed by (OpenSSL|the kernel), opened by' \
+  "$run_dir/ring-0.out"
+expect "2 ranks that spin, TLS, in place" ring 2 --sizes 64,8M -n 3 -w 1 --in-place --tls
+expect "small socket buffers, TLS" \
+  ring 3 --sizes 1000004 -n 2 --tcp-buffer 4K --tcp-wait sleep --tls
 # By io_uring, if the bench was built with it and the kernel lets it: the same bits and ends.
 uring=
 for io in uring uring-multishot; do
@@ -80,12 +90,14 @@ if [[ -e /proc/net/if_inet6 ]] && grep -q '^0*1 ' /proc/net/if_inet6; then
   expect "IPv6" ring 2 --sizes 1000004 -n 2 --tcp-address ::1 --tcp-wait sleep
 fi
 
-for io in poll $uring; do
-  step "a rank that is killed, --tcp-io $io: the others say so and end"
+for io in poll tls $uring; do
+  how=(--tcp-io "$io")
+  [[ $io != tls ]] || how=(--tls)
+  step "a rank that is killed, ${how[*]}: the others say so and end"
   mkdir "$run_dir/killed-$io"
   for rank in 0 1 2; do
     "$gradwire_perf" --transport tcp --rank $rank --nranks 3 --rendezvous "$run_dir/killed-$io" \
-      --sizes 4M -n 1000000 --tcp-wait sleep --tcp-io "$io" --timeout 5 \
+      --sizes 4M -n 1000000 --tcp-wait sleep "${how[@]}" --timeout 5 \
       >"$run_dir/killed-$rank.out" 2>&1 &
     pids+=($!)
   done

@@ -189,3 +189,34 @@ TEST_CASE("the RDMA ring's options are taken, and refused by name") {
     CHECK_THAT(refused.error().message, Catch::Contains(option));
   }
 }
+
+TEST_CASE("TLS is the TCP ring's alone, and only by system calls") {
+  CHECK_FALSE(parse({"--transport", "tcp"})->options.tcp.tls);
+  CHECK(parse({"--transport", "tcp", "--tls"})->options.tcp.tls);
+  const std::vector<std::vector<const char*>> bad = {
+      {"--tls"},
+      {"--transport", "rdma", "--tls"},
+      {"--transport", "tcp", "--tls", "--tcp-io", "uring"},
+      {"--transport", "tcp", "--tls", "--tcp-io", "uring-multishot"},
+      {"--transport", "tcp", "--tls", "--tcp-zerocopy"},
+  };
+  for (const auto& arguments : bad) {
+    const auto refused = parse(arguments);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK_THAT(refused.error().message, Catch::Contains("--tls is for --transport tcp"));
+  }
+}
+
+TEST_CASE("the bench's own lanes seal packets by a key file, which daemons have by themselves") {
+  const auto parsed =
+      parse({"--transport", "gradwire", "--security", "encrypt", "--key-file", "a.key"});
+  REQUIRE(parsed.has_value());
+  CHECK(parsed->options.key_file == "a.key");
+  CHECK(parse({"--transport", "gradwire", "--security", "off"}).has_value());
+  const auto none = parse({"--transport", "gradwire", "--security", "authenticate"});
+  REQUIRE_FALSE(none.has_value());
+  CHECK_THAT(none.error().message, Catch::Contains("needs --key-file"));
+  const auto daemon = parse({"--security", "encrypt", "--key-file", "a.key"});
+  REQUIRE_FALSE(daemon.has_value());
+  CHECK_THAT(daemon.error().message, Catch::Contains("--key-file a.key: transport daemon"));
+}
