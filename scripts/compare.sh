@@ -48,7 +48,11 @@ restores everything it started or changed. Run it as root on an idle machine.
                    all-to-all or send-recv (each rank to the next). Default rows daemon, gloo,
                    mpi-tcp and mpi-shm; a size is that of the larger buffer
   --rows LIST      only these: gradwire gradwire-1408 daemon bare tcp tcp-uring rdma gloo mpi-tcp
-                   mpi-tcp-ring mpi-shm
+                   mpi-tcp-ring mpi-shm; and these, which run only if they are named:
+                   daemon-authenticate, daemon-encrypt, gradwire-authenticate, gradwire-encrypt:
+                   rows daemon and gradwire with a key, whose packets are sealed in that mode
+                   tls: the TCP ring by TLS 1.3 with AES-128-GCM, sealed by the kernel if it and
+                   OpenSSL can, else by OpenSSL; the report says which of the two it was
   --quick          few ops and 2 repetitions (or --reps): checks only that everything runs
   --out DIR        folder for JSON, report and plots; default BUILD/compare
   --save           also keep the report and its plots in doc/results, over the last of its name
@@ -115,12 +119,13 @@ if ((setup)); then
   install_packages build run train plot compare
   reserve_hugepages "$hugepages_wanted"
   mount_hugetlbfs
-  build_targets=(gradwired gradwire-perf)
+  build_targets=(gradwired gradwire gradwire-perf)
   build_tree "$build" gcc --buildtype debugoptimized -Db_sanitize=none
 fi
 build=$(cd "$build" && pwd)
 gradwired=$build/app/gradwired/gradwired
 gradwire_perf=$build/app/gradwire-perf/gradwire-perf
+gradwire_cli=$build/app/gradwire/gradwire
 [[ -x $gradwired && -x $gradwire_perf ]] ||
   die "$build has no gradwired and gradwire-perf: build first."
 out=${out:-$build/compare}
@@ -134,6 +139,7 @@ run_dir_make
 mkdir "$run_dir/runs"
 on_exit end_started
 on_exit end_busy
+make_key
 "link_up_$link"
 build_mpi_program
 build_core_programs

@@ -5,6 +5,8 @@
 # shared (1 if ranks share cores).
 
 all_rows=(gradwire gradwire-1408 daemon bare tcp tcp-uring rdma gloo mpi-tcp mpi-tcp-ring mpi-shm)
+# What runs only if it is named.
+more_rows=(daemon-authenticate daemon-encrypt gradwire-authenticate gradwire-encrypt tls)
 
 # bytes_of SIZE: with K, M, G as powers of 1024.
 bytes_of() {
@@ -48,7 +50,7 @@ check_collective() {
   rows=${rows:-daemon,gloo,mpi-tcp,mpi-shm}
   local row
   for row in ${rows//,/ }; do
-    [[ $row =~ ^(daemon|gloo|mpi-tcp|mpi-shm)$ ]] ||
+    [[ $row =~ ^(daemon(-authenticate|-encrypt)?|gloo|mpi-tcp|mpi-shm)$ ]] ||
       die "--rows has '$row': with --collective $collective daemon, gloo, mpi-tcp and mpi-shm" \
         "are possible."
   done
@@ -188,10 +190,10 @@ allowed_core_list() {
 }
 
 check_rows() {
-  local row known=" ${all_rows[*]} "
+  local row known=" ${all_rows[*]} ${more_rows[*]} "
   run_rows=()
   for row in ${rows:+${rows//,/ }}; do
-    [[ $known == *" $row "* ]] || die "--rows has '$row': of ${all_rows[*]}."
+    [[ $known == *" $row "* ]] || die "--rows has '$row': of$known"
     run_rows+=("$row")
   done
   ((${#run_rows[@]} > 0)) || run_rows=("${all_rows[@]}")

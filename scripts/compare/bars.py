@@ -2,6 +2,15 @@
 """The bars of the comparison: what gradwire has to reach next to the others of the same run."""
 
 KB, MB = 1 << 10, 1 << 20
+
+
+def size_text(size):
+    for unit, bits in (("G", 30), ("M", 20), ("K", 10)):
+        if size >= 1 << bits and size % (1 << bits) == 0:
+            return f"{size >> bits} {unit}B"
+    return f"{size} B"
+
+
 TCP_PEERS = ("tcp", "gloo", "mpi-tcp")
 OTHERS_TCP = ("gloo", "mpi-tcp")
 
@@ -86,6 +95,25 @@ def daemon_bars(rows, title):
         value = ratio(busbw(rows, "daemon", size), busbw(rows, "gradwire", size))
         bars.append(bar(f"through the daemon against embedded, {size // MB} MB{title}", value,
                         0.8, 0.95))
+    return bars
+
+
+def sealed_bars(rows, title):
+    """Packets that are sealed, beside the ring over TCP by TLS and the same row in clear."""
+    bars = []
+    for row, mode in (("daemon", "authenticate"), ("daemon", "encrypt"),
+                      ("gradwire", "authenticate"), ("gradwire", "encrypt")):
+        sealed = f"{row}-{mode}"
+        for size in sorted(rows.get(sealed, {})):
+            name = f"{sealed}, {size_text(size)}{title}"
+            over_tls = ratio(busbw(rows, sealed, size), busbw(rows, "tls", size))
+            if over_tls is not None:
+                # At 64 MB, through daemons or embedded, twice TLS is what was set.
+                least = 2 if size == 64 * MB else None
+                bars.append(bar(f"{name}, over the TCP ring by TLS", over_tls, least, None))
+            of_clear = ratio(busbw(rows, sealed, size), busbw(rows, row, size))
+            if of_clear is not None:
+                bars.append(bar(f"{name}, over {row} in clear", of_clear, None, None))
     return bars
 
 
@@ -189,6 +217,7 @@ def bars_of(meta, variants, wake_us):
         if meta["link"] == "memif":
             bars += memif_bars(rows)
         bars += daemon_bars(rows, title)
+        bars += sealed_bars(rows, title)
         bars += baseline_bars(rows, title)
     if meta["link"] == "veth":
         bars = veth_bars(variants) + bars

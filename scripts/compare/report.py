@@ -14,15 +14,9 @@ import pathlib
 import statistics
 import sys
 
-from bars import judge
+from bars import judge, size_text
 from distance import at, cores_text, distances_of, set_aside
 from wording import LABELS, SHORT, VARIANT_TITLES, WORTH
-
-def size_text(size):
-    for unit, bits in (("G", 30), ("M", 20), ("K", 10)):
-        if size >= 1 << bits and size % (1 << bits) == 0:
-            return f"{size >> bits} {unit}B"
-    return f"{size} B"
 
 
 def time_text(us):
@@ -34,20 +28,23 @@ def time_text(us):
 
 
 def read_runs(folder, aside):
-    """{variant: {row: {size: {...}}}} and {variant: {row: reason}}, without the runs `aside`."""
-    samples, reasons = {}, {}
+    """{variant: {row: {size: {...}}}}, {variant: {row: reason}} and {variant: {row: note}}, without
+    the runs `aside`."""
+    samples, reasons, notes = {}, {}, {}
     for path in sorted(folder.glob("*.json")):
         if path.name == "meta.json" or path.stem in aside:
             continue
         row, variant, _ = path.name.split(".", 2)
         data = json.loads(path.read_text())
+        if data.get("note"):
+            notes.setdefault(variant, {})[row] = data["note"]
         for result in data["results"]:
             at = samples.setdefault(variant, {}).setdefault(row, {})
             at.setdefault(result["size_bytes"], []).append(result)
     for path in sorted(folder.glob("*.unavailable")):
         row, variant = path.name.split(".")[:2]
         reasons.setdefault(variant, {})[row] = path.read_text().strip()
-    return samples, reasons
+    return samples, reasons, notes
 
 
 def median_of(results, key):
@@ -118,7 +115,7 @@ def build(folder):
     meta = json.loads((folder / "meta.json").read_text())
     distances = distances_of(folder)
     aside, band = set_aside(distances)
-    samples, reasons = read_runs(folder, aside)
+    samples, reasons, notes = read_runs(folder, aside)
     factor = bus_factor(collective_of(meta), meta["nranks"])
     variants = {}
     for variant in sorted(set(samples) | set(reasons)):
@@ -130,7 +127,8 @@ def build(folder):
         unavailable = {r: why for r, why in reasons.get(variant, {}).items()
                        if r in LABELS and not rows.get(r)}
         failed = {r: why for r, why in reasons.get(variant, {}).items() if r not in unavailable}
-        variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed}
+        variants[variant] = {"rows": rows, "unavailable": unavailable, "failed": failed,
+                             "notes": notes.get(variant, {})}
     wakes = read_numbers(folder / "wakes.txt")
     wake_us = statistics.median(wakes) if wakes else None
     # Bars are of all-reduce alone, and of a link that is as fast as the cores.
@@ -216,6 +214,8 @@ def tables_of(report, variant):
         out.append("WRONG RESULTS: " + ", ".join(f"{r}: {n}" for r, n in wrong.items() if n))
     else:
         out.append("Every result was checked; no element was wrong.")
+    for row, note in report["variants"][variant]["notes"].items():
+        out.append(f"{LABELS[row]}: {note}.")
     for row, why in unavailable.items():
         out.append(f"Unavailable: {LABELS[row]}: {why}")
     for row, why in report["variants"][variant]["failed"].items():

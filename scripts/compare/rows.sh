@@ -135,6 +135,8 @@ row_tcp() {
   finish
 }
 
+row_tls() { row_tcp --tls; }
+
 row_tcp_uring() { row_tcp --tcp-io uring-multishot; }
 
 # RoCEv2 by the NIC that has the host's address.
@@ -147,11 +149,21 @@ row_rdma() {
   finish
 }
 
+# make_key: the file of rows that seal packets, if one is to run.
+security_key=
+make_key() {
+  [[ " ${run_rows[*]} " =~ -(authenticate|encrypt)\  && $link != hosts ]] || return 0
+  [[ -x $gradwire_cli ]] || die "$build has no $gradwire_cli, which makes keys: build first."
+  security_key=$run_dir/compare.key
+  "$gradwire_cli" key make "$security_key" >/dev/null || die "no key could be made."
+}
+
 # with_ports TRANSPORT PAYLOAD_BYTES PLAN...: the thread that reduces drives ports of its own.
 with_ports() {
   local transport=$1 payload=$2 i options devices port tries row_plans own_cores=(--busy)
+  [[ -z $security ]] || own_cores+=(--security "$security" --key-file "$security_key")
   shift 2
-  [[ -z $beside ]] && ((!shared)) || own_cores=()
+  [[ -z $beside ]] && ((!shared)) || own_cores=("${own_cores[@]:1}")
   [[ -z $shaped ]] || own_cores+=(--port-rate "$(shaped_port_rate "$shaped")")
   row_plans=("$@")
   rm -f "$run_dir/link0.sock"
@@ -179,6 +191,10 @@ with_ports() {
 # The cores are its own, as those of all that spins here, but for --beside and ranks that share.
 row_gradwire() { with_ports gradwire "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
+security=              # of the row that runs; empty: packets go in clear
+row_gradwire_authenticate() { local security=authenticate && row_gradwire; }
+row_gradwire_encrypt() { local security=encrypt && row_gradwire; }
+
 # The driver alone, with the same payloads.
 row_bare() { with_ports bare "$((mtu >= 8400 ? 8192 : 0))" "${plans[@]}"; }
 
@@ -191,13 +207,17 @@ row_gradwire_1408() {
   with_ports gradwire 1408 "${some[@]:-${plans[@]}}"
 }
 
+row_daemon_authenticate() { local security=authenticate && row_daemon; }
+row_daemon_encrypt() { local security=encrypt && row_daemon; }
+
 row_daemon() {
-  local i options row_plans=("${plans[@]}") status=0
+  local i options row_plans=("${plans[@]}") status=0 sealed=()
+  [[ -z $security ]] || sealed=(--security "$security")
   for i in "${every_rank[@]}"; do : >"$run_dir/rank-$i.err"; done
   if [[ $link == hosts ]]; then
     for i in "${every_rank[@]}"; do
       mapfile -t options < <(perf_options $i)
-      rank $i "$gradwire_perf" --transport daemon "${options[@]}"
+      rank $i "$gradwire_perf" --transport daemon "${sealed[@]}" "${options[@]}"
     done
     finish
     return
@@ -205,7 +225,8 @@ row_daemon() {
   compare_daemons_start || status=$?
   for ((i = 0; i < nranks && status == 0; i++)); do
     mapfile -t options < <(perf_options $i)
-    rank $i "$gradwire_perf" --transport daemon --socket "$(daemon_socket $i)" "${options[@]}"
+    rank $i "$gradwire_perf" --transport daemon --socket "$(daemon_socket $i)" "${sealed[@]}" \
+      "${options[@]}"
   done
   ((status != 0)) || finish || status=$?
   end_started
@@ -218,13 +239,14 @@ row_daemon() {
 
 # A daemon for each rank, one lane each; ended by the row that started them, and by on_exit.
 compare_daemons_start() {
-  local i devices
+  local i devices sealed=()
+  [[ -z $security ]] || sealed=(--security.key_file "$security_key" --security.mode "$security")
   rm -f "$run_dir/link0.sock"
   for i in "${every_rank[@]}"; do
     daemon_write_config $i "$(lane_port $i "$mtu")"
     mapfile -t devices < <(lane_devices $i | grep -v '^--no-pci$')
     daemon_lcores[i]="0@${daemon_core[i]},1@${daemon_core[i]}"
-    daemon_start $i "${devices[@]}" -- --lanes.polling "$daemon_polling"
+    daemon_start $i "${devices[@]}" -- --lanes.polling "$daemon_polling" "${sealed[@]}"
     if ! daemon_wait_ready $i 2>"$run_dir/rank-$i.err"; then
       printf 'daemon %d is not ready: %s\n' $i \
         "$(grep -aE 'error|EAL: .*(fail|Cannot)' "$(daemon_log $i)" | tail -n 1)" \

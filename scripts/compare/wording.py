@@ -4,9 +4,14 @@
 LABELS = {
     "gradwire": "gradwire, embedded",
     "gradwire-1408": "gradwire, embedded, 1,408 B payloads",
+    "gradwire-authenticate": "gradwire, embedded, packets authenticated",
+    "gradwire-encrypt": "gradwire, embedded, packets encrypted",
     "daemon": "gradwire, through the daemon",
+    "daemon-authenticate": "gradwire, through daemons, packets authenticated",
+    "daemon-encrypt": "gradwire, through daemons, packets encrypted",
     "bare": "the driver alone, no protocol",
     "tcp": "TCP ring of gradwire-perf",
+    "tls": "TCP ring of gradwire-perf, by TLS",
     "rdma": "RDMA ring of gradwire-perf",
     "gloo": "Gloo (torch.distributed)",
     "mpi-tcp": "Open MPI over TCP",
@@ -14,9 +19,11 @@ LABELS = {
 }
 SHORT = {
     "gradwire": "gradwire", "gradwire-1408": "gw 1408 B", "daemon": "gw daemon",
+    "gradwire-authenticate": "gw auth.", "gradwire-encrypt": "gw encrypt",
+    "daemon-authenticate": "daemon auth.", "daemon-encrypt": "daemon encrypt",
     "bare": "bare",
-    "tcp": "TCP ring", "rdma": "RDMA ring", "gloo": "Gloo", "mpi-tcp": "OMPI TCP",
-    "mpi-shm": "OMPI shm",
+    "tcp": "TCP ring", "tls": "TLS ring", "rdma": "RDMA ring", "gloo": "Gloo",
+    "mpi-tcp": "OMPI TCP", "mpi-shm": "OMPI shm",
 }
 WORTH = {
     "memif": [

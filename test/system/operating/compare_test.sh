@@ -42,6 +42,12 @@ for collective in reduce-scatter broadcast; do
   expect_text "the daemon and Open MPI did it" '64 KB \| .*(us|ms) .*(us|ms)' "$report"
   expect_text "and nothing is wrong" 'no element was wrong' "$report"
 done
+expect "sealed packets beside TLS" compare \
+  --rows daemon,daemon-authenticate,daemon-encrypt,gradwire,gradwire-encrypt,tcp,tls
+report=$run_dir/out/compare-memif.md
+expect_text "all of them" '64 KB \|( +[0-9.,]+ (us|ms) \|){7}' "$report"
+expect_text "it says who sealed" 'by TLS: TLSv1.3, TLS_AES_128_GCM_SHA256, sealed by ' "$report"
+expect_text "and nothing is wrong" 'no element was wrong' "$report"
 expect "over veth" compare --link veth --rows daemon,tcp,mpi-tcp
 expect_text "with offloads" 'Segmentation offloads on' "$run_dir/out/compare-veth.md"
 expect "over a veth of 1 Gbit/s" compare --link veth --shaped 1 --sizes 64K --rows daemon,tcp

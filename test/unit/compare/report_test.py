@@ -23,7 +23,7 @@ def result(size, p50_us, **more):
 
 
 class Report(unittest.TestCase):
-    def make(self, runs, link="memif", unavailable=(), numbers=None, **more):
+    def make(self, runs, link="memif", unavailable=(), numbers=None, notes=None, **more):
         """runs: {(row, variant, repetition): [result]}."""
         meta = {"link": link, "mtu": 9000, "reps": 3, "rate_gbit": None, "nranks": 2,
                 "cores": "0 1", "daemon_cores": "0 1", "daemon_shares": True,
@@ -34,7 +34,8 @@ class Report(unittest.TestCase):
             (folder / "meta.json").write_text(json.dumps(meta))
             for (row, variant, repetition), results in runs.items():
                 path = folder / f"{row}.{variant}.{repetition}.json"
-                path.write_text(json.dumps({"results": results}))
+                note = (notes or {}).get((row, variant, repetition), "")
+                path.write_text(json.dumps({"results": results, "note": note}))
             for row, variant, why in unavailable:
                 (folder / f"{row}.{variant}.unavailable").write_text(why)
             for file, shares in (numbers or {}).items():
@@ -101,6 +102,30 @@ class Report(unittest.TestCase):
         self.assertEqual([rows["tcp"][s]["time_p50_us"] for s in (64, 64 * KB)], [5.0, 10.0])
         self.assertIn("TCP ring of gradwire-perf was better with io_uring at 64 KB; elsewhere with "
                       "system calls.", report.text_of(made, "today"))
+
+    def test_sealed_packets_are_judged_by_tls_and_by_clear_at_64_mb(self):
+        def made(encrypt_us):
+            return self.make({
+                ("daemon", "plain", 1): [result(64 * MB, 100.0), result(MB, 10.0)],
+                ("daemon-encrypt", "plain", 1): [result(64 * MB, encrypt_us), result(MB, 20.0)],
+                ("tls", "plain", 1): [result(64 * MB, 450.0), result(MB, 15.0)],
+            })
+
+        found = {b["what"]: b for b in made(200.0)["bars"] if "encrypt" in b["what"]}
+        over_tls = found["daemon-encrypt, 64 MB, over the TCP ring by TLS"]
+        self.assertAlmostEqual(over_tls["value"], 2.25)
+        self.assertEqual((over_tls["bar"], over_tls["verdict"]), (2, "reached"))
+        self.assertAlmostEqual(found["daemon-encrypt, 64 MB, over daemon in clear"]["value"], 0.5)
+        self.assertEqual(found["daemon-encrypt, 1 MB, over the TCP ring by TLS"]["verdict"],
+                         "printed")
+        slow = {b["what"]: b["verdict"] for b in made(300.0)["bars"]}
+        self.assertEqual(slow["daemon-encrypt, 64 MB, over the TCP ring by TLS"], "NOT REACHED")
+
+    def test_who_sealed_is_said(self):
+        made = self.make({("tls", "plain", 1): [result(64, 5.0)]},
+                         notes={("tls", "plain", 1): "TLSv1.3, sealed by OpenSSL"})
+        self.assertIn("TCP ring of gradwire-perf, by TLS: TLSv1.3, sealed by OpenSSL.",
+                      report.text_of(made, "today"))
 
     def test_busbw_of_each_collective_is_that_of_nccl_tests(self):
         runs = {("daemon", "plain", 1): [result(MB, 100.0)],
