@@ -123,6 +123,7 @@ void Neighbors::reach(Entry& entry, TimeNs now) noexcept {
   entry.known = true;
   entry.answered = false;
   entry.candidate.reset();
+  entry.pushes = 0;
   entry.attempts = 0;
   entry.rest_ns = 0;
   entry.confirmed_ns = now;
@@ -254,6 +255,7 @@ void Neighbors::on_answer(const wire::IpAddress& ip, Entry& entry, const wire::M
   if (entry.known && entry.mac != mac && entry.state != NeighborState::kFailed) {
     if (!asked_all) {
       entry.pusher = mac;
+      ++entry.pushes;
       return on_claim(ip, entry, mac, now);
     }
     // Perhaps its own answers were lost, or drown in a flood of others. And who answers before it

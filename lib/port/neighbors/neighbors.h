@@ -9,8 +9,9 @@
 /// A MAC address that is known is replaced in one case only: the neighbor was asked under it and
 /// did not answer, then everybody was asked, and another one answered. Whatever else says that the
 /// neighbor is elsewhere is counted and ignored, and whoever answers without being asked goes
-/// after those who do not. So nobody can take a living neighbor's place, and a router that comes
-/// back with another MAC address is found.
+/// after those who do not; if it does so in floods, it is taken only if everybody was asked three
+/// times. So nobody can take a living neighbor's place, and a router that comes back with another
+/// MAC address is found.
 ///
 /// RFC 4861's times are made for hosts that may wait for half a minute. A group aborts after its
 /// silence limit, so neighbors that groups use have shorter ones, which the owner derives from
@@ -155,6 +156,7 @@ class Neighbors {
     bool answered = false;   ///< kProbe: under its known address, and others may answer too
     std::optional<wire::MacAddress> candidate;  ///< kProbe: another one that answered
     std::optional<wire::MacAddress> pusher;     ///< answered last when nobody had asked it
+    std::uint32_t pushes = 0;                   ///< such answers since it was reachable
     std::uint32_t attempts = 0;                 ///< questions without an answer
     std::uint32_t unicast = 0;                  ///< kProbe: so many of them go to the known address
     std::uint32_t unproven = 0;                 ///< answers since it is suspected

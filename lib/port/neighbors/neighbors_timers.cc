@@ -10,6 +10,11 @@ namespace gradwire::port {
 namespace {
 
 constexpr TimeNs kMaxRestNs = 60'000'000'000;
+/// Of a neighbor that was not asked: a router that comes back says several times that it is there.
+constexpr std::uint32_t kUsualPushes = 8;
+/// To everybody, before one is taken that says more than that: the right one's answers may be lost
+/// among it.
+constexpr std::uint32_t kQuestionsInFlood = 3;
 constexpr TimeNs kReportNs = 60'000'000'000;  // half of RFC 3810's query interval
 
 }  // namespace
@@ -47,7 +52,10 @@ void Neighbors::on_timer(const wire::IpAddress& ip, Entry& entry, TimeNs now) {
       return entry.attempts < config_.attempts ? ask(ip, entry, now) : give_up(entry, now);
     case NeighborState::kProbe:
       if (entry.answered) return prove(entry, now);
-      if (entry.candidate) return move(ip, entry, *entry.candidate, now);
+      if (entry.candidate &&
+          (entry.pushes <= kUsualPushes || entry.attempts >= entry.unicast + kQuestionsInFlood)) {
+        return move(ip, entry, *entry.candidate, now);
+      }
       return entry.attempts < entry.unicast + config_.attempts ? ask(ip, entry, now)
                                                                : give_up(entry, now);
     case NeighborState::kUnknown:
