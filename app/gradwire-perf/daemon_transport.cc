@@ -122,7 +122,7 @@ Result<void> DaemonTransport::join() {
   config.security = security_of(options_.security);
   gw_group* group = nullptr;
   const auto joined = succeed(gw_group_join(client_.get(), &config, &group), "join");
-  leave_no_trace(options_);
+  leave(options_, joined);
   group_.reset(group);
   return joined;
 }

@@ -111,7 +111,7 @@ Result<void> EmbeddedTransport::join() {
   std::memcpy(table.data(), meeting->rank_infos.data(), meeting->rank_infos.size());
   auto formed =
       communicator_->form({meeting->group_id, options_.epoch}, options_.rank, table, timeout_ns_);
-  leave_no_trace(options_);
+  leave(options_, formed);
   return formed;
 }
 

@@ -46,8 +46,12 @@ Result<void> write_file(const std::string& path, std::span<const std::byte> valu
   return {};
 }
 
-Result<std::vector<std::byte>> await_file(const std::string& path, std::size_t bytes,
-                                          Clock::time_point deadline) {
+/// What a rank says that could not go on, so that nobody waits for it.
+std::string failure_path(const Options& options) { return path_of(options, "failed"); }
+
+Result<std::vector<std::byte>> await_file(const Options& options, const std::string& key,
+                                          std::size_t bytes, Clock::time_point deadline) {
+  const std::string path = path_of(options, key);
   while (true) {
     std::ifstream file(path, std::ios::binary);
     if (file) {
@@ -61,6 +65,9 @@ Result<std::vector<std::byte>> await_file(const std::string& path, std::size_t b
       std::vector<std::byte> value(bytes);
       std::memcpy(value.data(), text.data(), bytes);
       return value;
+    }
+    if (std::ifstream failed(failure_path(options)); failed) {
+      return fail(ErrorCode::kUnavailable, std::string((std::istreambuf_iterator(failed)), {}));
     }
     if (Clock::now() >= deadline) {
       return fail(
@@ -96,6 +103,8 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
     return fail(ErrorCode::kSystem,
                 fmt::format("directory {}: {}", options.rendezvous, error.message()));
   }
+  // Of an earlier run: in this one nobody fails before all have come this far.
+  ::unlink(failure_path(options).c_str());
   if (options.rank == 0 && options.member == 0) {
     const std::uint64_t id = random_id();
     auto written = write_file(path_of(options, "id"), std::as_bytes(std::span(&id, 1)));
@@ -105,11 +114,11 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
   if (!written) return tl::unexpected(written.error());
   const std::uint32_t ranks = std::uint32_t{options.nranks} + options.folding_ranks;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto info = await_file(path_of(options, info_key(rank, 0)), own_info.size(), deadline);
+    const auto info = await_file(options, info_key(rank, 0), own_info.size(), deadline);
     if (!info) return tl::unexpected(info.error());
     meeting.rank_infos.insert(meeting.rank_infos.end(), info->begin(), info->end());
   }
-  const auto id = await_file(path_of(options, "id"), sizeof(meeting.group_id), deadline);
+  const auto id = await_file(options, "id", sizeof(meeting.group_id), deadline);
   if (!id) return tl::unexpected(id.error());
   std::memcpy(&meeting.group_id, id->data(), sizeof(meeting.group_id));
   return meeting;
@@ -119,6 +128,16 @@ void leave_no_trace(const Options& options) noexcept {
   if (options.rendezvous.empty() || is_tcp_rendezvous(options.rendezvous)) return;
   ::unlink(path_of(options, info_key(options.rank, options.member)).c_str());
   if (options.rank == 0 && options.member == 0) ::unlink(path_of(options, "id").c_str());
+}
+
+void leave(const Options& options, const Result<void>& joined) {
+  if (!joined && !options.rendezvous.empty() && !is_tcp_rendezvous(options.rendezvous)) {
+    const std::string text =
+        fmt::format("rank {} could not join: {}", options.rank, joined.error().message);
+    // If it cannot be written they wait, as for a rank that has died.
+    (void)write_file(failure_path(options), std::as_bytes(std::span(text)));
+  }
+  leave_no_trace(options);
 }
 
 }  // namespace gradwire::perf

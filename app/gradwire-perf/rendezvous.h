@@ -21,10 +21,13 @@ struct Meeting {
 
 /// Publishes `own_info`, by which others reach this rank, and waits for those of the other ranks,
 /// which have the same size.
-/// @return kTimedOut, naming those who did not come.
+/// @return kTimedOut, naming those who did not come; kUnavailable, with what another one said that
+///         met all and could not go on.
 [[nodiscard]] Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info);
 
 /// Removes what this process wrote; call it when all have met.
 void leave_no_trace(const Options& options) noexcept;
+/// The same, and if this rank could not join it tells those who still wait for its file why.
+void leave(const Options& options, const Result<void>& joined);
 
 }  // namespace gradwire::perf
