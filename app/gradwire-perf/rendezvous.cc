@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -49,6 +50,18 @@ Result<void> write_file(const std::string& path, std::span<const std::byte> valu
 /// What a rank says that could not go on, so that nobody waits for it.
 std::string failure_path(const Options& options) { return path_of(options, "failed"); }
 
+/// What that says, if it is not of an earlier run: nobody fails before all ranks have come.
+std::optional<std::string> failure(const Options& options) {
+  std::error_code error;
+  const auto said = std::filesystem::last_write_time(failure_path(options), error);
+  if (error) return {};
+  const auto came = std::filesystem::last_write_time(
+      path_of(options, info_key(options.rank, options.member)), error);
+  std::ifstream file(failure_path(options));
+  if (error || !file || said < came) return {};
+  return std::string((std::istreambuf_iterator<char>(file)), {});
+}
+
 Result<std::vector<std::byte>> await_file(const Options& options, const std::string& key,
                                           std::size_t bytes, Clock::time_point deadline) {
   const std::string path = path_of(options, key);
@@ -66,9 +79,7 @@ Result<std::vector<std::byte>> await_file(const Options& options, const std::str
       std::memcpy(value.data(), text.data(), bytes);
       return value;
     }
-    if (std::ifstream failed(failure_path(options)); failed) {
-      return fail(ErrorCode::kUnavailable, std::string((std::istreambuf_iterator(failed)), {}));
-    }
+    if (const auto failed = failure(options)) return fail(ErrorCode::kUnavailable, *failed);
     if (Clock::now() >= deadline) {
       return fail(
           ErrorCode::kTimedOut,
@@ -83,29 +94,17 @@ std::uint64_t random_id() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-}  // namespace
-
-Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info) {
+Result<Meeting> meet_by_files(const Options& options, std::span<const std::byte> own_info,
+                              Clock::time_point deadline) {
   Meeting meeting;
-  if (options.rendezvous.empty()) {
-    meeting.group_id = random_id();
-    meeting.rank_infos.assign(own_info.begin(), own_info.end());
-    return meeting;
-  }
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(options.timeout_s));
-  if (is_tcp_rendezvous(options.rendezvous)) {
-    return meet_by_tcp(options, random_id(), own_info, deadline);
-  }
   std::error_code error;
   std::filesystem::create_directories(options.rendezvous, error);
   if (error) {
     return fail(ErrorCode::kSystem,
                 fmt::format("directory {}: {}", options.rendezvous, error.message()));
   }
-  // Of an earlier run: in this one nobody fails before all have come this far.
-  ::unlink(failure_path(options).c_str());
   if (options.rank == 0 && options.member == 0) {
+    ::unlink(failure_path(options).c_str());  // of an earlier run
     const std::uint64_t id = random_id();
     auto written = write_file(path_of(options, "id"), std::as_bytes(std::span(&id, 1)));
     if (!written) return tl::unexpected(written.error());
@@ -121,6 +120,22 @@ Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info
   const auto id = await_file(options, "id", sizeof(meeting.group_id), deadline);
   if (!id) return tl::unexpected(id.error());
   std::memcpy(&meeting.group_id, id->data(), sizeof(meeting.group_id));
+  return meeting;
+}
+
+}  // namespace
+
+Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info) {
+  if (options.rendezvous.empty()) {
+    return Meeting{random_id(), {own_info.begin(), own_info.end()}};
+  }
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(options.timeout_s));
+  if (is_tcp_rendezvous(options.rendezvous)) {
+    return meet_by_tcp(options, random_id(), own_info, deadline);
+  }
+  auto meeting = meet_by_files(options, own_info, deadline);
+  if (!meeting) leave_no_trace(options);
   return meeting;
 }
 

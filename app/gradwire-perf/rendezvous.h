@@ -22,7 +22,7 @@ struct Meeting {
 /// Publishes `own_info`, by which others reach this rank, and waits for those of the other ranks,
 /// which have the same size.
 /// @return kTimedOut, naming those who did not come; kUnavailable, with what another one said that
-///         met all and could not go on.
+///         met all and could not go on. After an error nothing is left of this rank.
 [[nodiscard]] Result<Meeting> meet(const Options& options, std::span<const std::byte> own_info);
 
 /// Removes what this process wrote; call it when all have met.

@@ -159,9 +159,9 @@ struct Group {
   PlanRequest wanted;                ///< what the shards are made from
   JobKeyPtr job;                     ///< null: the job has no key
   KeyRoomPtr key_room;               ///< what its keys take; null if the mode is off
-  /// Makes its keys, if the mode is not off, once it was begun; `keys_made`: it has.
+  /// Makes its keys, if the mode is not off, once it was begun; `made_keys`: it has, or has failed.
   std::shared_ptr<KeyMaking> making;
-  bool keys_made = false;
+  std::shared_ptr<GroupKeys> made_keys;
   std::vector<Member> members;
   Questions questions;
   GroupState state = GroupState::kGathering;

@@ -16,7 +16,7 @@ Result<void> Communicator::make_keys(control::PlanRequest& wanted,
   if (!making) return tl::unexpected(making.error());
   while (!(*making)->work()) {
   }
-  if (const auto& error = (*making)->error()) return tl::unexpected(*error);
+  if (const auto error = (*making)->error()) return tl::unexpected(*error);
   group_keys_ = (*making)->take();
   control::put_keys(wanted, group_keys_);
   keys_->begun();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "base/require.h"
@@ -108,7 +109,11 @@ Result<void> draw(std::span<std::byte> out) {
   return {};
 }
 
-void* allocate_secret(std::size_t bytes) noexcept { return arena().allocate(bytes); }
+void* allocate_secret(std::size_t bytes) noexcept try {
+  return arena().allocate(bytes);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 
 void free_secret(void* memory, std::size_t bytes) noexcept {
   if (memory != nullptr) arena().free(memory, bytes);

@@ -107,7 +107,7 @@ def main() -> int:
     if idle:
         pairs.append((*HELLOS, "a stranger's hello", "flooded_round", 100 * 16))
     # What is counted does not depend on what runs beside it.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), 8)) as pool:
         singly = [pool.submit(instructions, sys.argv[1], cost) for cost in costs]
         both = [[pool.submit(instructions, sys.argv[1], Cost(what, test, function, number, 0))
                  for test in (few_test, many_test)]

@@ -269,7 +269,7 @@ void Formation::start_in_turn(const PathQuestions::Users& users, TimeNs now) {
     for (const std::uint64_t handle : next->second) {
       Group* group = groups_.by_handle(handle);
       if (group == nullptr || group->state != GroupState::kResolving) continue;
-      if (group->making != nullptr && !group->keys_made) continue;
+      if (group->making != nullptr && group->made_keys == nullptr) continue;
       if (!paths_.is_resolved(*group, now)) continue;
       if (left == 0) {
         work_.leave_some();

@@ -2,6 +2,8 @@
 // The keys of groups whose mode is not off.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "control/formation/formation.h"
 #include "control/plans/plan_request.h"
 
@@ -25,24 +27,22 @@ void Formation::make_keys(Group& group, TimeNs now) {
   group.making = {making->get(), [making = *making](KeyMaking* it) { it->cancel(); }};
   const auto done = [this, making = *making, handle = group.handle, uid = group.uid] {
     keys_.keep_pairs_of(*making, uid);
-    if (Group* waiting = groups_.by_handle(handle)) {
-      waiting->keys_made = true;
-    } else {
-      (void)making->take();
-    }
+    // From here on the worker frees them, also if the group ends before it takes them.
+    auto keys = making->take();
+    if (Group* waiting = groups_.by_handle(handle)) waiting->made_keys = std::move(keys);
   };
   worker_.submit_in_turn(
       group.uid, [making = *making] { return making->work(); }, done);
   // A worker that has no thread is through already.
-  if (group.keys_made && take_keys(group, now)) create_plan(group, now);
+  if (group.made_keys != nullptr && take_keys(group, now)) create_plan(group, now);
 }
 
 bool Formation::take_keys(Group& group, TimeNs now) {
-  if (group.making->error()) {
-    paths_.unreachable(group, *group.making->error(), now);
+  if (const auto error = group.making->error()) {
+    paths_.unreachable(group, *error, now);
     return false;
   }
-  put_keys(group.wanted, group.making->take());
+  put_keys(group.wanted, std::exchange(group.made_keys, nullptr));
   group.making.reset();  // it has secrets that nobody needs any more
   return true;
 }

@@ -9,7 +9,9 @@
 namespace gradwire::control {
 
 bool KeyMaking::work() try {
-  if (error_ || cancelled_.load(std::memory_order_relaxed)) return keys_->free_some();
+  if (error_ || no_memory_ || cancelled_.load(std::memory_order_relaxed)) {
+    return keys_->free_some();
+  }
   const std::size_t most = std::max<std::size_t>(kLinksPerPiece / keys_->common().lanes, 1);
   const std::size_t end = std::min(ranks_.size(), next_ + most);
   for (; next_ < end; ++next_) {
@@ -20,8 +22,13 @@ bool KeyMaking::work() try {
   }
   return next_ == ranks_.size();
 } catch (const std::bad_alloc&) {
-  error_ = Error{ErrorCode::kResourceExhausted, "no memory is left for the keys of the group"};
+  no_memory_ = true;
   return false;
+}
+
+std::optional<Error> KeyMaking::error() const {
+  if (!no_memory_) return error_;
+  return Error{ErrorCode::kResourceExhausted, "no memory is left for the keys of the group"};
 }
 
 Result<void> KeyMaking::make(Rank& rank) {

@@ -61,8 +61,9 @@ class KeyMaking {
 
   // After that.
   /// Why there are no keys; names the rank.
-  [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
-  /// Whoever does not want them takes them too: the worker frees them, if their memory is counted.
+  [[nodiscard]] std::optional<Error> error() const;
+  /// Once. Whoever does not want them takes them too: the worker frees them, if their memory is
+  /// counted.
   [[nodiscard]] std::shared_ptr<GroupKeys> take() {
     return freed_by_worker(std::move(keys_), std::move(room_));
   }
@@ -82,6 +83,7 @@ class KeyMaking {
   std::unique_ptr<GroupKeys> keys_;
   KeyRoomPtr room_;
   std::optional<Error> error_;
+  bool no_memory_ = false;  ///< for an error's text there may be none either
 };
 
 }  // namespace gradwire::control

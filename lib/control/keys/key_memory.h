@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/result.h"
@@ -20,7 +21,9 @@ namespace gradwire::control {
 
 class KeyMemory;
 
-/// What one group's keys take, until the last of them are freed.
+/// What one group's keys take, until the last of them are freed. It counts as live until the first
+/// are handed over to be freed, and then as waiting: so whoever has left a group may form the next
+/// one at once.
 class KeyRoom {
  public:
   KeyRoom(std::shared_ptr<KeyMemory> memory, uid_t uid, std::uint64_t bytes)
@@ -30,7 +33,7 @@ class KeyRoom {
   ~KeyRoom();
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Has the worker free something.
+  /// Has the worker free something; it counts as waiting from now on.
   /// @param piece  frees some; returns whether that was all.
   void free(std::function<bool()> piece) const;
 
@@ -38,6 +41,7 @@ class KeyRoom {
   const std::shared_ptr<KeyMemory> memory_;
   const uid_t uid_;
   const std::uint64_t bytes_;
+  mutable bool waits_ = false;
 };
 using KeyRoomPtr = std::shared_ptr<const KeyRoom>;
 
@@ -46,16 +50,21 @@ using KeyRoomPtr = std::shared_ptr<const KeyRoom>;
 template <class Keys>  // has free_some(), which returns whether that was all
 [[nodiscard]] std::shared_ptr<Keys> freed_by_worker(std::unique_ptr<Keys> keys, KeyRoomPtr room) {
   if (room == nullptr) return keys;
-  return {keys.release(), [room = std::move(room)](Keys* last) {
-            room->free([keys = std::shared_ptr<Keys>(last), room] { return keys->free_some(); });
+  return {keys.release(), [room = std::move(room)](Keys* last) noexcept {
+            try {
+              room->free([keys = std::shared_ptr<Keys>(last), room] { return keys->free_some(); });
+            } catch (const std::bad_alloc&) {
+              // They were freed meanwhile: what could not be made had them already.
+            }
           }};
 }
 
 class KeyMemory : public std::enable_shared_from_this<KeyMemory> {
  public:
+  /// Of what is live, and once more of what is live or waits to be freed, with as much again.
   struct Bounds {
-    std::uint64_t all = UINT64_MAX;
-    std::uint64_t user = UINT64_MAX;
+    std::uint64_t all = UINT64_MAX / 2;
+    std::uint64_t user = UINT64_MAX / 2;
   };
   /// @param worker  null: all is freed at once. Outlives this, or stop() is called.
   explicit KeyMemory(const Bounds& bounds, ipc::Worker* worker = nullptr)
@@ -66,21 +75,27 @@ class KeyMemory : public std::enable_shared_from_this<KeyMemory> {
   /// The worker is used no more.
   void stop() noexcept { worker_ = nullptr; }
 
-  [[nodiscard]] std::uint64_t of_all() const noexcept { return of_all_; }
-  [[nodiscard]] std::uint64_t of_user(uid_t uid) const noexcept {
-    const auto found = of_user_.find(uid);
-    return found == of_user_.end() ? 0 : found->second;
+  struct Use {
+    std::uint64_t live = 0;
+    std::uint64_t waits = 0;
+    [[nodiscard]] std::uint64_t both() const noexcept { return live + waits; }
+  };
+  [[nodiscard]] const Use& of_all() const noexcept { return all_; }
+  [[nodiscard]] Use of_user(uid_t uid) const noexcept {
+    const auto found = users_.find(uid);
+    return found == users_.end() ? Use{} : found->second;
   }
 
  private:
   friend class KeyRoom;
-  void give_back(uid_t uid, std::uint64_t bytes) noexcept;
+  void begin_to_wait(uid_t uid, std::uint64_t bytes) noexcept;
+  void give_back(uid_t uid, std::uint64_t bytes, bool waits) noexcept;
   void free(uid_t uid, std::function<bool()> piece);
 
   const Bounds bounds_;
   ipc::Worker* worker_;
-  std::uint64_t of_all_ = 0;
-  std::map<uid_t, std::uint64_t> of_user_;
+  Use all_;
+  std::map<uid_t, Use> users_;
 };
 
 }  // namespace gradwire::control

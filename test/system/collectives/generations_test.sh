@@ -11,10 +11,15 @@ generation=$((1 << 22))
 # count INDEX NAME: that counter of all groups so far.
 count() {
   "$gradwire_cli" counters --socket "$(daemon_socket "$1")" |
-    awk -v name="lane.0.transport.$2" '$1 == name {found = $2} END {print found + 0}'
+    awk -v name="lane.0.transport.$2" \
+      '$1 == name {found = $2} END {print found == "" ? "none" : found}'
 }
 # sent MANY: both daemons have sent so many data packets, each of which had a number of its own.
-sent() { (($(count 0 data_packets_sent) > $1 && $(count 1 data_packets_sent) > $1)); }
+sent() {
+  local first second
+  first=$(count 0 data_packets_sent) second=$(count 1 data_packets_sent)
+  [[ $first != none && $second != none ]] && ((first > $1 && second > $1))
+}
 
 # passes MODE
 passes() {

@@ -25,6 +25,8 @@ key = open(sys.argv[1], 'rb').read()
 print('running', flush=True)
 time.sleep(600)" "$job"
 eventually 20 grep -q running "$run_dir/careless.out" || fail "Python does not run"
+"$python" -c 'import sys; open(f"/proc/{sys.argv[1]}/mem", "rb")' "${background[careless]}" ||
+  skip "no process may read another one's memory here (kernel.yama.ptrace_scope)"
 ! "$python" "$programs/core_secrets.py" --pid "${background[careless]}" --text "$job" \
   --job "$job" >"$run_dir/careless.found" || fail "a key on the heap was not found"
 expect_text "a key on the heap is found" 'job.key: half of its key lies in' \

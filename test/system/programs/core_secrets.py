@@ -8,6 +8,7 @@ TEXT, which is no secret, must be found: so the search works."""
 import argparse
 import re
 import sys
+import time
 
 import numpy as np
 
@@ -126,7 +127,8 @@ def main():
             faults.append(f"only {len(pieces)} pieces look drawn: there must be keys of packets")
         # What a lane works with at this moment may lie on its stack.
         stay = set(copies(pieces, shown))
-        for _ in range(2):
+        for _ in range(4):
+            time.sleep(0.2)
             stay = stay and stay.intersection(copies(pieces, contents(arguments.pid)[1]))
         faults += [f"16 bytes of a secret mapping lie in {place}" for place in stay]
     print(f"process {arguments.pid}: a dump leaves out {sum(len(m[2]) for m in hidden) >> 10} "

@@ -224,43 +224,52 @@ TEST_CASE("the keys of a user's groups have a bound, and the worker frees them")
   daemon.options.limits.key_bytes_per_user = 2 * kGroup - 1;
   daemon.make();
   daemon.open(1);
-  const auto own = daemon.described(1, Mode::kEncrypt);
-  daemon.join_with(1, daemon.join_of(own, Mode::kEncrypt));
-  REQUIRE(worker.jobs.size() == 1);
-  worker.run();
-  daemon.poll();
-  REQUIRE(daemon.lanes.plan_requests.size() == 1);
-  daemon.all_lanes_formed(1);
-  daemon.take_join_reply(1);
-  CHECK(daemon.group_json()["key_memory_bytes"] == kGroup);
   daemon.open(2);
+  const auto own = daemon.described(1, Mode::kEncrypt);
   auto next = daemon.join_of(own, Mode::kEncrypt);
-  next.request.group_id += 1;
-  daemon.join_with(2, next);
-  daemon.refused(2, ErrorCode::kResourceExhausted, "raise limits.key_memory_mib");
-  CHECK(worker.jobs.empty());
-  // Its end leaves them to the worker, and until it has freed them they count.
-  daemon.lanes.plan_requests.clear();  // the fake's own
-  daemon.leave(1, 1);
-  daemon.poll();
-  CHECK(daemon.lanes.finish(command::RequestType::kLeaveGroup) == 2);
-  daemon.poll();
-  daemon.take(1);
-  REQUIRE(worker.jobs.size() == 1);
-  daemon.join_with(2, next);
-  daemon.refused(2, ErrorCode::kResourceExhausted, "those of user 500's other groups take");
+  std::uint64_t handle = 0;
+  // The keys of what was made before wait to be freed, and are not counted as the user's.
+  for (std::size_t waiting = 0; waiting < 3; ++waiting) {
+    daemon.join_with(1, next);
+    REQUIRE(worker.jobs.size() == waiting + 1);
+    worker.run_last();
+    daemon.poll();
+    CHECK(daemon.group_json()["key_memory_bytes"] == kGroup);
+    REQUIRE(daemon.lanes.plan_requests.size() == 1);
+    daemon.all_lanes_formed(++handle);
+    daemon.take_join_reply(1);
+    auto other = next;
+    other.request.group_id += 1'000;
+    daemon.join_with(2, other);
+    daemon.refused(2, ErrorCode::kResourceExhausted, "raise limits.key_memory_mib");
+    daemon.leave(1, handle);
+    daemon.poll();
+    CHECK(daemon.lanes.finish(command::RequestType::kLeaveGroup) == 2);
+    CHECK(worker.jobs.size() == waiting);
+    daemon.lanes.plan_requests.clear();  // it has them too
+    daemon.poll();
+    daemon.take(1);
+    REQUIRE(worker.jobs.size() == waiting + 1);
+    ++next.request.epoch;
+  }
+  // As much again may wait, and no more.
+  daemon.join_with(1, next);
+  daemon.refused(1, ErrorCode::kBusy, "of groups that user 500 left are not cleared yet");
   worker.run();
-  daemon.join_with(2, next);
-  REQUIRE(worker.jobs.size() == 1);  // it makes those of the next one
-  // Given up before they are made: nothing is left.
-  daemon.hang_up(2);
-  worker.run();
-  daemon.poll();
+  daemon.join_with(1, next);
+  REQUIRE(worker.jobs.size() == 3);
+  // Given up before they are made, and before they are taken: the worker frees them too.
+  daemon.hang_up(1);
   while (!worker.jobs.empty()) worker.run();
   daemon.open(3);
-  next.request.epoch += 1;
+  ++next.request.epoch;
   daemon.join_with(3, next);
-  CHECK(worker.jobs.size() == 1);
+  REQUIRE(worker.jobs.size() == 1);
+  worker.run();
+  daemon.hang_up(3);
+  CHECK(daemon.lanes.plan_requests.empty());
+  REQUIRE(worker.jobs.size() == 1);
+  worker.run();
 }
 
 TEST_CASE("a key that is retired while members gather ends the group") {
