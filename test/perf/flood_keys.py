@@ -14,7 +14,7 @@ POINTS = 5  # percentage points more than from the group in clear
 # What a group under a flood drops by itself, or what comes once it is gone.
 OTHERS = ("duplicate", "foreign", "replay", "unknown_group")
 
-TEXT = ("{:>13} {:>6} {:>8} {:>8} {:>8} {:>18} {:>9} {:>16} {:>11} {:>11} {:>7}")
+TEXT = ("{:>13} {:>6} {:>8} {:>8} {:>8} {:>20} {:>9} {:>6} {:>11} {:>11} {:>7}")
 
 
 def main():
