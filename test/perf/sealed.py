@@ -60,6 +60,9 @@ def main():
         def over(turn, which):
             seal, opened = (8 * ciphers[turn][mode, payload, work] for work in ("seal", "open"))
             clear = lanes[turn][payload, integrity, "off"][which]
+            if not clear:
+                sys.exit(f"turn {turn}: a lane carried less than 0.05 Gbit/s: this machine is not "
+                         "quiet, or ops are too small")
             bar = BAR / (1 / clear + 1 / seal + 1 / opened)
             return lanes[turn][payload, integrity, mode][which] / bar
 
