@@ -65,9 +65,9 @@ FileKeys::FileKeys(const Secret32& file) {
   job = expand<32>(master.span(), "gw1 job");
 }
 
-Result<Secret32> pair_secret(const Secret32& cluster, const X25519Key& own,
+Result<Secret32> pair_secret(const Secret32& cluster, const X25519Exchange& own,
                              std::uint64_t own_incarnation, const PairEnd& other) {
-  const auto shared = own.shared_with(other.public_key);
+  const auto shared = own.with(other.public_key);
   if (!shared) return tl::unexpected(shared.error());
   const PairEnd self{own.public_key(), own_incarnation};
   const bool self_first = self.public_key < other.public_key;

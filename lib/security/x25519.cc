@@ -42,10 +42,18 @@ X25519Key X25519Key::of(const Secret32& private_key) {
 }
 
 Result<Secret32> X25519Key::shared_with(const PublicKey& other) const {
-  const Pkey own = private_pkey(private_->bytes);
+  return X25519Exchange(*this).with(other);
+}
+
+X25519Exchange::X25519Exchange(const X25519Key& own)
+    : key_(private_pkey(own.private_->bytes).release()), public_(own.public_) {}
+
+void X25519Exchange::Free::operator()(evp_pkey_st* key) const noexcept { EVP_PKEY_free(key); }
+
+Result<Secret32> X25519Exchange::with(const PublicKey& other) const {
   const Pkey peer(EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, raw(other.data()), 32),
                   &EVP_PKEY_free);
-  const PkeyContext context(EVP_PKEY_CTX_new(own.get(), nullptr), &EVP_PKEY_CTX_free);
+  const PkeyContext context(EVP_PKEY_CTX_new(key_.get(), nullptr), &EVP_PKEY_CTX_free);
   require(peer != nullptr && context != nullptr && EVP_PKEY_derive_init(context.get()) == 1 &&
               EVP_PKEY_derive_set_peer(context.get(), peer.get()) == 1,
           "OpenSSL takes any 32 bytes as an X25519 public key");

@@ -10,6 +10,8 @@
 #include "base/result.h"
 #include "security/secret.h"
 
+struct evp_pkey_st;
+
 namespace gradwire::security {
 
 using PublicKey = std::array<std::byte, 32>;
@@ -31,9 +33,29 @@ class X25519Key {
   struct Private : InSecretMemory {
     Secret32 bytes;
   };
+  friend class X25519Exchange;
   explicit X25519Key(std::unique_ptr<Private> key);
 
   std::unique_ptr<Private> private_;
+  PublicKey public_;
+};
+
+/// A key made ready for exchanges: OpenSSL multiplies for that once, and once for each exchange.
+/// It has the private key on its heap meanwhile, and clears it there in the end, so this is not to
+/// be kept.
+class X25519Exchange {
+ public:
+  explicit X25519Exchange(const X25519Key& own);
+
+  [[nodiscard]] const PublicKey& public_key() const noexcept { return public_; }
+  /// As X25519Key::shared_with().
+  [[nodiscard]] Result<Secret32> with(const PublicKey& other) const;
+
+ private:
+  struct Free {
+    void operator()(evp_pkey_st* key) const noexcept;
+  };
+  std::unique_ptr<evp_pkey_st, Free> key_;
   PublicKey public_;
 };
 

@@ -14,8 +14,9 @@ bool KeyMaking::work() try {
   }
   const std::size_t most = std::max<std::size_t>(kLinksPerPiece / keys_->common().lanes, 1);
   const std::size_t end = std::min(ranks_.size(), next_ + most);
+  std::optional<security::X25519Exchange> own;
   for (; next_ < end; ++next_) {
-    if (auto made = make(ranks_[next_]); !made) {
+    if (auto made = make(ranks_[next_], own); !made) {
       error_ = made.error();
       return false;
     }
@@ -31,11 +32,12 @@ std::optional<Error> KeyMaking::error() const {
   return Error{ErrorCode::kResourceExhausted, "no memory is left for the keys of the group"};
 }
 
-Result<void> KeyMaking::make(Rank& rank) {
+Result<void> KeyMaking::make(Rank& rank, std::optional<security::X25519Exchange>& own) {
   const LinkCommon& common = keys_->common();
   if (rank.pair == nullptr) {
+    if (!own) own.emplace(*own_);
     const auto pair =
-        security::pair_secret(cluster_->by_id(file_)->cluster, *own_, common.incarnation,
+        security::pair_secret(cluster_->by_id(file_)->cluster, *own, common.incarnation,
                               {rank.public_key, rank.incarnation});
     if (!pair) {
       return fail(pair.error().code,

@@ -71,7 +71,8 @@ class KeyMaking {
   void keep_pairs(PairCache& cache) const;
 
  private:
-  [[nodiscard]] Result<void> make(Rank& rank);
+  /// @param own  made for the first rank whose pair is not known.
+  [[nodiscard]] Result<void> make(Rank& rank, std::optional<security::X25519Exchange>& own);
 
   UserKeyPtr own_;
   ClusterKeysPtr cluster_;
