@@ -119,9 +119,9 @@ class Scene:
             return all(now[name] > before[name] for name in MARKERS)
         self.path.until(counted, "what came is looked at")
 
-    def expect(self, what, reason, direction, packets, sample=None):
-        """All of these packets are dropped for this reason, and nothing else is. While the group
-        forms daemons try how long frames may be, and count those as foreign."""
+    def expect(self, what, reason, direction, packets, sample=None, also=()):
+        """All of these packets are dropped for this reason, or one of `also`, and nothing else is.
+        While the group forms daemons try how long frames may be, and count those as foreign."""
         packets, noise = list(packets), ("foreign",) if self.ring is None else ()
         sample = sample or self.sample(direction)
         for first in range(0, len(packets), BATCH):
@@ -136,7 +136,7 @@ class Scene:
             after = self.drops(1 - direction)
             rose = {name: after[name] - before[name] - (name in MARKERS) for name in after}
             rose = {name: count for name, count in rose.items() if count and name not in noise}
-            enough = rose.pop(reason, 0)
+            enough = sum(rose.pop(name, 0) for name in (reason, *also))
             # A real packet that comes twice is one, too.
             more = rose.pop("duplicate", 0)
             fine = enough == len(batch) or (reason == "duplicate" and enough > len(batch))
