@@ -196,7 +196,8 @@ void ControlServer::close_silent() {
   if (options_.silence.count() == 0) return;
   const Clock::time_point bound = options_.now() - options_.silence;
   for (auto& [id, connection] : connections_) {
-    if (connection.kept || connection.closing || connection.heard > bound) continue;
+    if (connection.kept || connection.owed > 0 || connection.closing) continue;
+    if (connection.heard > bound) continue;
     ++refused_;
     MessageHeader header;
     header.error_code = static_cast<std::uint32_t>(ErrorCode::kTimedOut);
@@ -224,6 +225,7 @@ bool ControlServer::receive_one(ConnectionId id) {
   } else if (!taken) {
     connection.broken = true;
   } else if (callbacks_.on_message) {
+    if (message.header.request_id != kNoReply) ++connection.owed;
     const std::uint64_t before = callbacks_.steps ? callbacks_.steps() : 0;
     callbacks_.on_message(id, peer, message);
     if (callbacks_.steps) count(peer.uid, callbacks_.steps() - before);
@@ -308,6 +310,10 @@ void ControlServer::send(ConnectionId connection, const MessageHeader& header,
   const auto found = connections_.find(connection);
   if (found == connections_.end() || found->second.closing || found->second.broken) return;
   Connection& to = found->second;
+  if (header.request_id != kNoReply && to.owed > 0) {
+    --to.owed;
+    to.heard = options_.now();
+  }
   // One message may be larger than all that may wait.
   const bool full = !to.queue.empty() && to.queued_bytes + body.size() > kQueuedBytes;
   if (full || to.queue.size() >= options_.max_queued_messages || fds.size() > kMaxMessageFds) {

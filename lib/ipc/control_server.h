@@ -157,8 +157,10 @@ class ControlServer final : public MessageSink {
   struct Connection {
     UniqueFd socket;
     PeerCredentials peer;
-    Clock::time_point heard;  ///< accepted, or when something was there to receive
-    bool kept = false;        ///< may be silent
+    /// Accepted, or when something was there to receive, or an answer was sent.
+    Clock::time_point heard;
+    std::uint32_t owed = 0;  ///< answers to what it asked: until then it may be silent
+    bool kept = false;       ///< may always be
     std::deque<Queued> queue;
     std::size_t queued_bytes = 0;  ///< bodies in `queue`
     bool closing = false;  ///< nothing more is read; closed in the next round, after a try to send

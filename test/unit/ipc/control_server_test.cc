@@ -289,6 +289,29 @@ TEST_CASE("who says nothing is hung up, unless it is kept") {
   CHECK(*receive_message(kept.get(), reply) == SocketStatus::kWouldBlock);
 }
 
+TEST_CASE("who waits for an answer may be silent, however long that takes") {
+  Fixture f;
+  f.options.silence = std::chrono::milliseconds(200);
+  auto now = std::chrono::steady_clock::now();
+  f.options.now = [&] { return now; };
+  f.start();
+  UniqueFd client = connect_to(f.options.path);
+  REQUIRE(*send_message(client.get(), header(MessageType::kStatus, 5), {}) == SocketStatus::kDone);
+  f.poll();
+  now += std::chrono::seconds(100);
+  f.poll();
+  CHECK(f.hangups.empty());
+  f.server->send(1, header(MessageType::kStatus, 5), {}, {});
+  // An event is no answer, and from the answer on the time counts again.
+  now += std::chrono::milliseconds(150);
+  f.server->send(1, header(MessageType::kStatus, 0), {}, {});
+  f.poll();
+  CHECK(f.hangups.empty());
+  now += std::chrono::milliseconds(100);
+  f.poll();
+  CHECK(f.hangups == std::vector<ConnectionId>{1});
+}
+
 TEST_CASE("who does not read its answers is hung up, and the others go on") {
   Fixture f;
   f.options.max_queued_messages = 4;
