@@ -38,14 +38,9 @@ struct PairEnd {
   PublicKey public_key;
   std::uint64_t incarnation = 0;
 };
-/// The same on both ends. @return X25519Key::shared_with()'s error.
+/// The same on both ends. @return X25519Exchange::with()'s error.
 [[nodiscard]] Result<Secret32> pair_secret(const Secret32& cluster, const X25519Exchange& own,
                                            std::uint64_t own_incarnation, const PairEnd& other);
-[[nodiscard]] inline Result<Secret32> pair_secret(const Secret32& cluster, const X25519Key& own,
-                                                  std::uint64_t own_incarnation,
-                                                  const PairEnd& other) {
-  return pair_secret(cluster, X25519Exchange(own), own_incarnation, other);
-}
 
 /// @param job  FileKeys::job, or zeros if the job has no key.
 [[nodiscard]] Secret32 root_secret(const Secret32& job, const Secret32& pair);

@@ -9,17 +9,17 @@
 namespace gradwire::security {
 namespace {
 
-using Pkey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 using PkeyContext = std::unique_ptr<EVP_PKEY_CTX, decltype(&EVP_PKEY_CTX_free)>;
 
 Pkey private_pkey(const Secret32& bytes) {
-  Pkey key(EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, nullptr, raw(bytes.span().data()), 32),
-           &EVP_PKEY_free);
+  Pkey key(EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, nullptr, raw(bytes.span().data()), 32));
   require(key != nullptr, "OpenSSL takes any 32 bytes as an X25519 key");
   return key;
 }
 
 }  // namespace
+
+void FreePkey::operator()(evp_pkey_st* key) const noexcept { EVP_PKEY_free(key); }
 
 X25519Key::X25519Key(std::unique_ptr<Private> key) : private_(std::move(key)) {
   const Pkey pkey = private_pkey(private_->bytes);
@@ -41,18 +41,11 @@ X25519Key X25519Key::of(const Secret32& private_key) {
   return X25519Key(std::move(key));
 }
 
-Result<Secret32> X25519Key::shared_with(const PublicKey& other) const {
-  return X25519Exchange(*this).with(other);
-}
-
 X25519Exchange::X25519Exchange(const X25519Key& own)
-    : key_(private_pkey(own.private_->bytes).release()), public_(own.public_) {}
-
-void X25519Exchange::Free::operator()(evp_pkey_st* key) const noexcept { EVP_PKEY_free(key); }
+    : key_(private_pkey(own.private_->bytes)), public_(own.public_) {}
 
 Result<Secret32> X25519Exchange::with(const PublicKey& other) const {
-  const Pkey peer(EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, raw(other.data()), 32),
-                  &EVP_PKEY_free);
+  const Pkey peer(EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, raw(other.data()), 32));
   const PkeyContext context(EVP_PKEY_CTX_new(key_.get(), nullptr), &EVP_PKEY_CTX_free);
   require(peer != nullptr && context != nullptr && EVP_PKEY_derive_init(context.get()) == 1 &&
               EVP_PKEY_derive_set_peer(context.get(), peer.get()) == 1,

@@ -16,6 +16,12 @@ namespace gradwire::security {
 
 using PublicKey = std::array<std::byte, 32>;
 
+/// A key as OpenSSL has it.
+struct FreePkey {
+  void operator()(evp_pkey_st* key) const noexcept;
+};
+using Pkey = std::unique_ptr<evp_pkey_st, FreePkey>;
+
 class X25519Key {
  public:
   /// A new one, from the kernel's random numbers.
@@ -24,10 +30,6 @@ class X25519Key {
   [[nodiscard]] static X25519Key of(const Secret32& private_key);
 
   [[nodiscard]] const PublicKey& public_key() const noexcept { return public_; }
-  /// What both ends get of each other's public key.
-  /// @return kInvalidArgument if it is all zeros: `other` is one of a few points that give this
-  /// with any key (RFC 7748 section 6.1).
-  [[nodiscard]] Result<Secret32> shared_with(const PublicKey& other) const;
 
  private:
   struct Private : InSecretMemory {
@@ -48,14 +50,13 @@ class X25519Exchange {
   explicit X25519Exchange(const X25519Key& own);
 
   [[nodiscard]] const PublicKey& public_key() const noexcept { return public_; }
-  /// As X25519Key::shared_with().
+  /// What both ends get of each other's public key.
+  /// @return kInvalidArgument if it is all zeros: `other` is one of a few points that give this
+  /// with any key (RFC 7748 section 6.1).
   [[nodiscard]] Result<Secret32> with(const PublicKey& other) const;
 
  private:
-  struct Free {
-    void operator()(evp_pkey_st* key) const noexcept;
-  };
-  std::unique_ptr<evp_pkey_st, Free> key_;
+  Pkey key_;
   PublicKey public_;
 };
 

@@ -61,7 +61,7 @@ template <class Keys>  // has free_some(), which returns whether that was all
 
 class KeyMemory : public std::enable_shared_from_this<KeyMemory> {
  public:
-  /// Of what is live, and once more of what is live or waits to be freed, with as much again.
+  /// Of what is live. With what waits to be freed it may be twice as much.
   struct Bounds {
     std::uint64_t all = UINT64_MAX / 2;
     std::uint64_t user = UINT64_MAX / 2;

@@ -31,8 +31,8 @@ TEST_CASE("both ends of a pair have the same secret, and nobody else") {
   const Secret32 cluster = secret_of<32>(std::string(64, 'c'));
   const auto pair = [&](const Secret32& with, const X25519Key& own, std::uint64_t own_incarnation,
                         const X25519Key& other, std::uint64_t other_incarnation) {
-    const auto secret =
-        pair_secret(with, own, own_incarnation, {other.public_key(), other_incarnation});
+    const auto secret = pair_secret(with, X25519Exchange(own), own_incarnation,
+                                    {other.public_key(), other_incarnation});
     REQUIRE(secret);
     return to_hex(secret->span());
   };
@@ -42,7 +42,7 @@ TEST_CASE("both ends of a pair have the same secret, and nobody else") {
   CHECK(pair(cluster, *a, 1, *b, 3) != secret);
   CHECK(pair(secret_of<32>(std::string(64, 'd')), *a, 1, *b, 2) != secret);
   CHECK(pair(cluster, *a, 1, *a, 2) != secret);
-  CHECK_FALSE(pair_secret(cluster, *a, 1, {PublicKey{}, 2}));
+  CHECK_FALSE(pair_secret(cluster, X25519Exchange(*a), 1, {PublicKey{}, 2}));
 }
 
 TEST_CASE("every part of a link's context gives other keys") {

@@ -88,11 +88,11 @@ TEST_CASE("OpenSSL clears the secrets that it had") {
 
   const auto other = X25519Key::of(b);
   check_cleared("X25519: private key", a.span(),
-                [&] { REQUIRE(X25519Key::of(a).shared_with(other.public_key())); });
-  const auto shared = X25519Key::of(a).shared_with(other.public_key());
+                [&] { REQUIRE(X25519Exchange(X25519Key::of(a)).with(other.public_key())); });
+  const auto shared = X25519Exchange(X25519Key::of(a)).with(other.public_key());
   REQUIRE(shared);
   check_cleared("X25519: result", shared->span(),
-                [&] { REQUIRE(X25519Key::of(a).shared_with(other.public_key())); });
+                [&] { REQUIRE(X25519Exchange(X25519Key::of(a)).with(other.public_key())); });
 
   PacketSecret secret;
   secret.key = SecretBytes<16>(a.span().first<16>());

@@ -80,7 +80,7 @@ TEST_CASE("vectors: pairs, links and generations") {
     CHECK(to_hex(own.public_key()) == text(v, "public"));
     const LinkContext link = link_of(v);
     const bool sends = v.at("sends").get<bool>();
-    const auto pair = pair_secret(secret_of<32>(text(v, "cluster")), own,
+    const auto pair = pair_secret(secret_of<32>(text(v, "cluster")), X25519Exchange(own),
                                   sends ? link.from_incarnation : link.to_incarnation,
                                   {array_of<32>(bytes(v, "other_public")),
                                    sends ? link.to_incarnation : link.from_incarnation});

@@ -18,8 +18,8 @@ TEST_CASE("X25519 gives the answers of RFC 7748") {
   CHECK(to_hex(bob.public_key()) ==
         "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f");
   const char* shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742";
-  CHECK(to_hex(alice.shared_with(bob.public_key())->span()) == shared);
-  CHECK(to_hex(bob.shared_with(alice.public_key())->span()) == shared);
+  CHECK(to_hex(X25519Exchange(alice).with(bob.public_key())->span()) == shared);
+  CHECK(to_hex(X25519Exchange(bob).with(alice.public_key())->span()) == shared);
 }
 
 TEST_CASE("X25519 with a point that is not a key's") {
@@ -27,7 +27,7 @@ TEST_CASE("X25519 with a point that is not a key's") {
       secret_of<32>("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4"));
   // Section 5.2: any 32 bytes count, and their highest bit does not.
   const auto u = from_hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c");
-  CHECK(to_hex(key.shared_with(array_of<32>(u))->span()) ==
+  CHECK(to_hex(X25519Exchange(key).with(array_of<32>(u))->span()) ==
         "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552");
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a public key that gives zeros is refused") {
                           "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
                           "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"}) {
     INFO(low);
-    const auto shared = key->shared_with(array_of<32>(from_hex(low)));
+    const auto shared = X25519Exchange(*key).with(array_of<32>(from_hex(low)));
     REQUIRE_FALSE(shared);
     CHECK(shared.error().code == ErrorCode::kInvalidArgument);
   }
@@ -54,8 +54,8 @@ TEST_CASE("each drawn key is another") {
   REQUIRE(a);
   REQUIRE(b);
   CHECK(to_hex(a->public_key()) != to_hex(b->public_key()));
-  CHECK(to_hex(a->shared_with(b->public_key())->span()) ==
-        to_hex(b->shared_with(a->public_key())->span()));
+  CHECK(to_hex(X25519Exchange(*a).with(b->public_key())->span()) ==
+        to_hex(X25519Exchange(*b).with(a->public_key())->span()));
 }
 
 }  // namespace gradwire::security
