@@ -543,9 +543,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Input input(std::as_bytes(std::span(data, size)));
-  Run run(input);
-  for (int actions = 0; actions < 1000 && !input.empty(); ++actions) run.act();
-  run.finish();
+  play<Run>(data, size, 1000);
   return 0;
 }

@@ -392,9 +392,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   rested += std::chrono::seconds(20);
-  Input input(std::as_bytes(std::span(data, size)));
-  Run run(input);
-  for (int actions = 0; actions < 300 && !input.empty(); ++actions) run.act();
-  run.finish();
+  play<Run>(data, size, 300);
   return 0;
 }

@@ -45,7 +45,7 @@ class Run {
     for (const Member& member : members_) tables_[0].push_back(own_entry(member));
   }
 
-  void change() {
+  void act() {
     const std::uint8_t kind = input_.u8();
     if (kind % 16 == 15) return show_another();
     const std::size_t rank = input_.pick(static_cast<std::uint32_t>(members_.size()));
@@ -263,11 +263,11 @@ class Run {
     // A key of low order gives zeros with any other: there are no keys at all, or none of that
     // rank.
     const bool failed = (*making)->error().has_value();
-    const auto any_key = security::X25519Key::of(file_secret(0));
+    const security::X25519Exchange any_key(security::X25519Key::of(file_secret(0)));
     const std::shared_ptr<GroupKeys> made = (*making)->take();
     bool low_order = false;
     for (std::uint16_t other = 0; other < join.table.size(); ++other) {
-      if (other == rank || any_key.shared_with(agreed.public_keys[other])) continue;
+      if (other == rank || any_key.with(agreed.public_keys[other])) continue;
       low_order = true;
       FUZZ_CHECK(failed || !made->has(other));
     }
@@ -328,9 +328,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Input input(std::as_bytes(std::span(data, size)));
-  Run run(input);
-  for (int changes = 0; changes < 32 && !input.empty(); ++changes) run.change();
-  run.finish();
+  play<Run>(data, size, 32);
   return 0;
 }

@@ -64,6 +64,16 @@ class Input {
   std::span<const std::byte> rest_;
 };
 
+/// Plays one input: a Run acts until the input ends, so often at most, and looks at the end whether
+/// all is as it should be.
+template <class Run>
+void play(const std::uint8_t* data, std::size_t size, int actions_max) {
+  Input input(std::as_bytes(std::span(data, size)));
+  Run run(input);
+  for (int actions = 0; actions < actions_max && !input.empty(); ++actions) run.act();
+  run.finish();
+}
+
 }  // namespace gradwire::fuzz
 
 /// libFuzzer's two entries, which replay_main.cc calls too.
