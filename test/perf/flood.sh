@@ -18,18 +18,9 @@ gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
 run_dir_make
 
-a=gwf$$a
-b=gwf$$b
-ip netns add "$a" && on_exit ip netns del "$a"
-ip netns add "$b" && on_exit ip netns del "$b"
-ip -n "$a" link add gwa type veth peer name gwb netns "$b"
-ip -n "$b" link add asidea type veth peer name asideb
-for device in "$a gwa" "$b gwb" "$b asidea" "$b asideb"; do
-  read -r netns name <<<"$device"
-  ip -n "$netns" link set "$name" mtu 1500 up
-done
+. "$repo_root/test/perf/_flood_hosts.sh"
+flood_hosts gwf$$
 mac=$(ip -n "$a" -br link show gwa | awk '{print $3}')
-daemon_netns=("$a" "$b")
 for i in 0 1; do
   side=$([[ $i == 0 ]] && echo a || echo b)
   daemon_write_config "$i" "net_af_packet0=10.79.0.$((i + 1))/24"

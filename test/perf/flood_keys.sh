@@ -30,17 +30,8 @@ mount_hugetlbfs
 . "$repo_root/scripts/lib/daemons.sh"
 run_dir_make
 
-a=gwk$$a
-b=gwk$$b
-ip netns add "$a" && on_exit ip netns del "$a"
-ip netns add "$b" && on_exit ip netns del "$b"
-ip -n "$a" link add gwa type veth peer name gwb netns "$b"
-ip -n "$b" link add asidea type veth peer name asideb
-for device in "$a gwa" "$b gwb" "$b asidea" "$b asideb"; do
-  read -r netns name <<<"$device"
-  ip -n "$netns" link set "$name" mtu 1500 up
-done
-daemon_netns=("$a" "$b")
+. "$repo_root/test/perf/_flood_hosts.sh"
+flood_hosts gwk$$
 daemon_pin_lanes 2
 # The sender is on daemon 1's core: what it takes from a core, it takes from the lane that is not
 # flooded, under aside and flood alike.

@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench_program.h"
 #include "cpu_model.h"
 #include "embedded/communicator.h"
 #include "flood_frames.h"
@@ -42,19 +43,6 @@ constexpr std::uint16_t kUdpPort = 4791;
 constexpr int kChain = 100;
 constexpr int kTriesByTurn = 6;
 using Into = FloodSource::Into;
-
-/// By _exit, as start_eal() asks for.
-[[noreturn]] void die(const std::string& why) {
-  fmt::print(stderr, "flood_rate: {}\n", why);
-  std::fflush(nullptr);
-  port::leave_eal();
-  _exit(1);
-}
-template <class T>
-T need(Result<T> result) {
-  if (!result) die(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 struct Options {
   std::uint32_t payload_bytes = 8192;
@@ -383,13 +371,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace gradwire::perf
 
-int main(int argc, char** argv) {
-  int code = 1;
-  try {
-    code = gradwire::perf::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "flood_rate: %s\n", error.what());
-  }
-  std::fflush(nullptr);
-  _exit(code);
-}
+int main(int argc, char** argv) { gradwire::perf::run_program(gradwire::perf::run, argc, argv); }

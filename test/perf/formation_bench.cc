@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "bench_program.h"
 #include "collective/shard_config.h"
 #include "control/formation/table.h"
 #include "control/keys/daemon_keys.h"
@@ -53,18 +54,6 @@ using security::Mode;
 constexpr std::array<Mode, 3> kModes = {Mode::kOff, Mode::kAuthenticate, Mode::kEncrypt};
 constexpr wire::MacAddress kMac = {2, 0, 0, 0, 0, 9};
 constexpr double kBar = 2;
-
-[[noreturn]] void die(const std::string& why) {
-  fmt::print(stderr, "formation_bench: {}\n", why);
-  std::fflush(nullptr);
-  port::leave_eal();
-  _exit(1);
-}
-template <class T>
-T need(Result<T> result) {
-  if (!result) die(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 template <class Work>
 double cpu_ms(Work&& work) {
@@ -386,13 +375,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace gradwire::perf
 
-int main(int argc, char** argv) {
-  int code = 1;
-  try {
-    code = gradwire::perf::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "formation_bench: %s\n", error.what());
-  }
-  std::fflush(nullptr);
-  _exit(code);
-}
+int main(int argc, char** argv) { gradwire::perf::run_program(gradwire::perf::run, argc, argv); }

@@ -28,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench_program.h"
 #include "cpu_model.h"
 #include "embedded/communicator.h"
 #include "port/eal.h"
@@ -40,19 +41,6 @@ namespace {
 constexpr TimeNs kSecond = 1'000'000'000;
 constexpr TimeNs kOpTimeout = 20 * kSecond;
 constexpr std::uint16_t kUdpPort = 4791;
-
-/// By _exit, as start_eal() asks for.
-[[noreturn]] void die(const std::string& why) {
-  fmt::print(stderr, "lane_rate: {}\n", why);
-  std::fflush(nullptr);
-  port::leave_eal();
-  _exit(1);
-}
-template <class T>
-T need(Result<T> result) {
-  if (!result) die(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 struct Options {
   std::vector<std::uint32_t> payloads = {1408, 8896};
@@ -282,13 +270,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace gradwire::perf
 
-int main(int argc, char** argv) {
-  int code = 1;
-  try {
-    code = gradwire::perf::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lane_rate: %s\n", error.what());
-  }
-  std::fflush(nullptr);
-  _exit(code);
-}
+int main(int argc, char** argv) { gradwire::perf::run_program(gradwire::perf::run, argc, argv); }

@@ -7,7 +7,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,18 +15,11 @@
 
 #include "ipc/control_server.h"
 #include "raw_socket.h"
+#include "support/temporary_directory.h"
 
 namespace gradwire::ipc::test {
 
-struct TemporaryDirectory {
-  TemporaryDirectory() {
-    char name[] = "/tmp/gradwire_control_XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-  std::string path;
-};
+using gradwire::test::TemporaryDirectory;
 
 inline UniqueFd connect_to(const std::string& path) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));

@@ -13,30 +13,17 @@
 
 #include "hex.h"
 #include "security/key_schedule.h"
+#include "support/temporary_directory.h"
 
 namespace gradwire::security {
 namespace {
 
-/// A folder of its own, removed at the end.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/tmp/gradwire-key-test.XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] std::string at(const char* name) const { return path_ + "/" + name; }
+struct Folder : gradwire::test::TemporaryDirectory {
   std::string write(const char* name, std::string_view bytes, mode_t mode = 0600) const {
     std::ofstream(at(name), std::ios::binary) << bytes;
     REQUIRE(chmod(at(name).c_str(), mode) == 0);
     return at(name);
   }
-
- private:
-  std::string path_;
 };
 
 const std::string kGood("\x80\x01 random enough for this test!!", 32);
