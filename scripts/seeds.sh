@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib/setup.sh"
 
 all_profiles=mixed,all-reduce,clean,loss,pause,cut,crash,dry,late,one-sided,death,crowd,calls,lanes
-all_profiles+=,users,rails,fabric,tiles
+all_profiles+=,users,rails,fabric,tiles,pairs
 usage() {
   cat <<TEXT
 scripts/seeds.sh [--minutes N] [--profiles LIST] [--sealed] [--chunk N] [--seed S]

@@ -81,8 +81,8 @@ Shard::Shard(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend
       off_ring_(config_, group_, neighbors_, ends_, buffers_, ops_, folds_, op_ends_, stall_, *this,
                 counters_, config_.folds_only()),
       membership_(config_, group_, neighbors_, greetings_, ops_, folds_, off_ring_, events_) {
-  if (config_.folds_only()) {
-    require(!links().empty(), "a rank without members hangs on one that has some");
+  if (!config_.has_ring()) {
+    require(!links().empty(), "a rank that is in no ring has a link to another");
     return;
   }
   ShardServices& services = *this;
@@ -115,7 +115,8 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
     return PostResult::kRefused;
   }
   const std::uint32_t processes = config_.processes().count();
-  if (!is_supported(spec.collective) || (has_root(spec.collective) && spec.root >= processes)) {
+  if (config_.transfers_alone || !is_supported(spec.collective) ||
+      (has_root(spec.collective) && spec.root >= processes)) {
     return PostResult::kUnsupported;
   }
   const auto whole = whole_count({.collective = spec.collective, .count = spec.count}, processes);
@@ -124,7 +125,7 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
   const OpPlan plan =
       plan_op(config_.shape_group(), config_.lane, config_.lanes, config_.payload_bytes,
               {spec.collective, spec.datatype, spec.root, spec.count, spec.redop, spec.wire});
-  if (!ring_ && !sums_here(config_, plan, spec)) return PostResult::kUnsupported;
+  if (config_.folds_only() && !sums_here(config_, plan, spec)) return PostResult::kUnsupported;
   if (plan.partition.total_chunks() > UINT32_MAX || plan.lane_chunks > config_.max_chunks) {
     return PostResult::kTooLarge;
   }

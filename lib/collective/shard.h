@@ -7,7 +7,8 @@
 /// gives frames ready to transmit and events. It knows no port, clock, socket or thread, so the
 /// simulator runs the very same object.
 ///
-/// A rank without members has no Ring. It sums for others, and posts what they tell of.
+/// A rank without members has no Ring. It sums for others, and posts what they tell of. Nor has a
+/// group for transfers alone, which has no ops and sends nothing while nobody waits for anything.
 ///
 /// create() runs on the control thread and is the only place that allocates (mempools apart); from
 /// then on one lane owns the object; every other call is noexcept and bounded.
@@ -152,7 +153,7 @@ class Shard final : private ShardServices {
   /// Whether packets come though no op is unfinished that was posted here: of transfers, or of ops
   /// of which a rank without members hears by packets alone.
   [[nodiscard]] bool expects_packets() const noexcept {
-    return !ring_ || off_ring_.expects_packets();
+    return config_.folds_only() || off_ring_.expects_packets();
   }
   /// Whether a backend has folds that it has not done: never one that runs at once.
   [[nodiscard]] bool folding() const noexcept { return folds_.size() != 0; }
@@ -217,7 +218,7 @@ class Shard final : private ShardServices {
   OpEnds op_ends_;
   OffRing off_ring_;
   Membership membership_;
-  std::optional<Ring> ring_;  ///< none: this rank has no members
+  std::optional<Ring> ring_;  ///< none: !ShardConfig::has_ring()
   TimeNs last_poll_ = 0;
 };
 

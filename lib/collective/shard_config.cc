@@ -11,6 +11,7 @@
 #include "collective/shapes/partition.h"
 #include "collective/shapes/shape.h"
 #include "collective/shapes/shape_direct.h"
+#include "collective/shard_status.h"
 
 namespace gradwire::collective {
 
@@ -60,6 +61,9 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
   if (c.rank >= c.all_ranks())
     return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.all_ranks()));
+  if (c.transfers_alone && (c.nranks != 2 || c.folding_ranks != 0 || c.pairs_max == 0 ||
+                            c.direct_bytes != 0 || c.gathered_bytes != 0 || c.tiles))
+    return bad("a group for transfers alone has two ranks, and neither small ops nor ops by tiles");
   if (c.folding_ranks != 0 &&
       (c.nranks < 2 || c.folding_ranks > c.nranks || c.all_ranks() > kMaxRanks ||
        c.two_step_bytes == 0 || c.owners == nullptr))
@@ -191,6 +195,10 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 }
 
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
+  const auto hellos = static_cast<std::uint32_t>(
+      2 * (1 + config.downstream_others.size() + config.upstream_others.size()));
+  // It keeps none from one round to the next: what it sends in one has places in an outbox.
+  if (config.transfers_alone) return static_cast<std::uint32_t>(OutboxSide::kCapacity) + hellos;
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
   // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
   // Whether a group has direct ops and transfers, too, is for its table to say: there are buffers
@@ -201,13 +209,26 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
          // Hellos of a rank without members that hangs on this one.
          2 +
          // A hello each way by each further path.
-         static_cast<std::uint32_t>(
-             2 * (config.downstream_others.size() + config.upstream_others.size()));
+         hellos - 2;
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
   if (config.window_packets == 0) config.window_packets = window_packets_for(payload_bytes);
   if (config.transit_packets == 0) config.transit_packets = config.window_packets;
+}
+
+void settle_transfers_alone(ShardConfig& config) noexcept {
+  config.transfers_alone = true;
+  config.window_bytes = window_bytes(config);
+  config.window_packets = 2;
+  config.transit_packets = config.eager_packets = 1;
+  config.batch_entries = config.pending_entries = 1;
+  config.max_active_ops = config.max_chunks = 1;
+  config.direct_bytes = config.two_step_bytes = config.gathered_bytes = 0;
+  config.owners = nullptr;
+  config.tiles = config.tiles_for_formats_alone = false;
+  config.tile_costs = nullptr;
+  config.tile_shares = nullptr;
 }
 
 std::uint32_t features_of(const ShardConfig& config) noexcept {

@@ -220,6 +220,8 @@ struct ShardConfig {
   /// group, each way. 0: it has no transfers, and does not look at `peers` for them.
   std::uint32_t pairs_max = 0;
   std::uint16_t streams = 1;  ///< that a pair may have; equal on all ranks
+  /// The group has two ranks, transfers and nothing else: settle_transfers_alone(). Equal on both.
+  bool transfers_alone = false;
   /// Large ops go by tiles, if the backend works at once; equal on all ranks.
   bool tiles = false;
   /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.
@@ -247,6 +249,8 @@ struct ShardConfig {
   }
   /// Whether this rank has no members.
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
+  /// Whether this rank is in a ring.
+  [[nodiscard]] bool has_ring() const noexcept { return !folds_only() && !transfers_alone; }
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
     return {rank,
@@ -300,6 +304,8 @@ struct ShardConfig {
 /// Where `window_packets` is 0 it becomes window_packets_for() the payload, where `transit_packets`
 /// is 0 the window.
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept;
+/// Makes it one of a group for transfers alone: with the window that it has, and no memory for ops.
+void settle_transfers_alone(ShardConfig& config) noexcept;
 /// What every rank of a group must have alike, for the table (RankInfo::features): eager_packets,
 /// kNoPayloadCrcFeature, kTokenFeature, and exchange_bytes in KiB from bit 16 on.
 [[nodiscard]] std::uint32_t features_of(const ShardConfig& config) noexcept;

@@ -76,13 +76,14 @@ Drop Shard::receive_hello(const PacketSource& from, const wire::Packet& packet,
   const LinkIndex index = from.link;
   Link& link = *links()[index];
   const bool is_answer = packet.common.type == PacketType::kHelloAck;
-  if (is_answer ? !link.gets_data() : !link.brings_data()) return Drop::kState;
+  if (is_answer ? !link.greets() : !link.is_greeted()) return Drop::kState;
   if (!greetings_.is_of(index, packet.hello)) return Drop::kState;
   const bool repeats = !is_answer && greetings_.is_to_answer(index, from.path, packet.hello.source);
   abort_if(membership_.on_hello(index, packet.hello, is_answer, from.path, now), now);
   if (repeats) counters_.count_drop(Drop::kDuplicate);
   if (!live()) return Drop::kNone;
   if (is_answer) {
+    if (!link.gets_data()) return Drop::kNone;
     const std::uint64_t granted_before = link.sender().transport().posted_op_seq();
     link.sender().raise_limits(packet.hello.credit_chunks, packet.hello.posted_op_seq);
     if (link.on_ring()) ring_->on_granted(link.sender(), granted_before);
@@ -233,7 +234,7 @@ void Shard::receive_bye(LinkIndex index, const wire::ByeBody& bye, TimeNs now) n
   if (link.on_ring()) ring_->compare_last(link, bye, now);
   if (live()) abort_if(missed, now);
   if (!link.on_ring()) {
-    if (live()) link.sender().drop_all();
+    if (live() && link.gets_data()) link.sender().drop_all();
     if (!link.to_host() || !live()) return;
     off_ring_.on_left(rank, bye.completed_op_seq, now);
     if (membership_.wants_to_leave()) leave(now);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// One other rank of the group on one lane: its end, and the directions in which data goes. A shard
-/// has as many as its ops' shapes use. One lane owns it.
+/// has as many as its ops' shapes use. By a quiet link, of a group for transfers alone, no data
+/// goes and no pings: it serves to form the group and to end it. One lane owns it.
 #pragma once
 
 #include <memory>
@@ -20,6 +21,7 @@ class Link {
   Link(const LinkAddress& address, const ShardConfig& config, const PacketBuffers& buffers,
        OpTable& ops, ShardCounters& counters)
       : end(address) {
+    if (address.role == LinkRole::kQuiet) return;
     if (address.gets_data) sender_.emplace(config, end, buffers, ops, counters);
     if (address.brings_data) receiver_.emplace(config, end, buffers);
     const bool chooses = end.has_rails() || address.sources.known;
@@ -29,6 +31,10 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  /// Whether this rank sends hellos there until they are answered.
+  [[nodiscard]] bool greets() const noexcept { return end.address().gets_data; }
+  /// Whether hellos come from there.
+  [[nodiscard]] bool is_greeted() const noexcept { return end.address().brings_data; }
   [[nodiscard]] bool gets_data() const noexcept { return sender_.has_value(); }
   /// Whether the ring's chunks go by it.
   [[nodiscard]] bool on_ring() const noexcept { return role() == LinkRole::kRing; }
@@ -36,6 +42,8 @@ class Link {
   [[nodiscard]] bool attached() const noexcept { return role() == LinkRole::kAttached; }
   /// Whether this rank has no members and hangs on the other.
   [[nodiscard]] bool to_host() const noexcept { return role() == LinkRole::kHost; }
+  /// Whether nothing goes by it while the group neither forms nor ends.
+  [[nodiscard]] bool quiet() const noexcept { return role() == LinkRole::kQuiet; }
   [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
   /// Of a link that gets_data().
   [[nodiscard]] LinkSender& sender() noexcept {

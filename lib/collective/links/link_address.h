@@ -18,6 +18,7 @@ enum class LinkRole : std::uint8_t {
   kRing,      ///< the ring's chunks
   kAttached,  ///< nothing: the other rank has no members, and hangs on this one
   kHost,      ///< nothing: this rank has none, and hangs on the other
+  kQuiet,     ///< nothing, and no pings: the group is for transfers alone
 };
 
 /// What the group's table says of a link.
@@ -27,7 +28,8 @@ struct LinkAddress {
   std::uint16_t rank = 0;
   std::uint8_t lane = 0;
   std::uint32_t group_tag = 0;
-  bool gets_data = false;    ///< data goes there, acknowledgements come from there
+  bool gets_data = false;  ///< hellos go there until they are answered; data, but of a quiet link,
+                           ///< goes there then, and acknowledgements come from there
   bool brings_data = false;  ///< the other way round
   LinkRole role = LinkRole::kRing;
   std::uint8_t box = 0;           ///< of the outbox: what goes there

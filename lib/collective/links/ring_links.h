@@ -3,7 +3,8 @@
 /// The links of a ring, from a shard's configuration: one to the next rank, one to the rank before;
 /// with two ranks that is the same rank, and one link has both directions. With shape_ring.h it is
 /// all that knows what is up and down. A rank without members has one link alone, with both
-/// directions, to the rank on which it hangs, which has it as its last. Pure; any thread.
+/// directions, to the rank on which it hangs, which has it as its last. A group for transfers alone
+/// has two ranks and the one link, by which no data goes. Pure; any thread.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +58,9 @@ namespace gradwire::collective {
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
   link.seals = config.seals.get();
-  link.role = config.folds_only() ? LinkRole::kHost : LinkRole::kRing;
+  link.role = config.folds_only()      ? LinkRole::kHost
+              : config.transfers_alone ? LinkRole::kQuiet
+                                       : LinkRole::kRing;
   link.gets_data = index == kDownstream;
   link.brings_data = config.folds_only() || index == upstream_link(config.nranks);
   link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;

@@ -131,7 +131,7 @@ Membership::Cause Membership::overdue(TimeNs now) const noexcept {
                        .culprit_rank = link->end.rank(),
                        .reporter_rank = config_.rank,
                        .duration_ns = static_cast<std::uint64_t>(now - started_at_)};
-    const bool unanswered = link->gets_data() && !link->end.answered();
+    const bool unanswered = link->greets() && !link->end.answered();
     const char* const missing =
         unanswered ? "it did not answer our hello" : "no hello came from it";
     const Unfit& unfit = greetings_.unfit(link->end.address().index);

@@ -156,13 +156,13 @@ void Greetings::fill(ShardStatus& status) const noexcept {
   for (LinkIndex i = 0; i < count(); ++i) {
     const Link& link = *links_[i];
     if (link.attached()) continue;
-    if (link.gets_data()) status.downstream_unfit = unfit(i);
-    if (link.brings_data()) status.upstream_unfit = unfit(i);
+    if (link.greets()) status.downstream_unfit = unfit(i);
+    if (link.is_greeted()) status.upstream_unfit = unfit(i);
   }
 }
 
 bool Greetings::greets(LinkIndex link) const noexcept {
-  return links_[link]->gets_data() && !end(link).answered();
+  return links_[link]->greets() && !end(link).answered();
 }
 
 bool Greetings::greets_anyone() const noexcept {
@@ -206,6 +206,10 @@ void Greetings::answer(TimeNs now, Outbox& out) noexcept {
   }
 }
 
+void Greetings::request_ack(LinkIndex link) noexcept {
+  if (links_[link]->brings_data()) links_[link]->receiver().transport().request_ack();
+}
+
 /// From the path's source port, and from one after the other beside it as long as the rank does not
 /// say that it hears an answer.
 bool Greetings::answer_path(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept {
@@ -214,7 +218,7 @@ bool Greetings::answer_path(LinkIndex link, PathIndex path, TimeNs now, Outbox& 
   const bool sources = hellos.unanswered > 1 && !group_.forming();
   if (sources && !end(link).any_side(out).has_spare()) return answer_first(link, path, now, out);
   // What it asks for may be an acknowledgement that was lost.
-  if (sources) links_[link]->receiver().transport().request_ack();
+  if (sources) request_ack(link);
   while (hellos.unanswered != 0) {
     const auto heard = static_cast<std::uint8_t>(std::countr_zero(hellos.unanswered));
     const std::uint8_t own = end(link).source_of(path);
@@ -243,7 +247,7 @@ bool Greetings::answer_first(LinkIndex link, PathIndex path, TimeNs now, Outbox&
     const bool own = hellos.heard || hellos.answers % 2 == 0;
     const std::uint8_t from = end(link).source_after(path, own ? 0 : (hellos.answers + 1u) / 2);
     if (!send(link, PacketType::kHelloAck, {path, from}, hellos.first, out)) return false;
-    links_[link]->receiver().transport().request_ack();
+    request_ack(link);
     ++hellos.answers;
     hellos.next_answer = now + config_.timeouts.silence_ns / kAnswerShare;
   }

@@ -115,6 +115,7 @@ class Greetings {
   [[nodiscard]] LinkEnd& end(LinkIndex link) const noexcept { return links_[link]->end; }
   [[nodiscard]] bool greets(LinkIndex link) const noexcept;
   [[nodiscard]] Cause table_differs(LinkIndex link, const wire::HelloBody& hello) const noexcept;
+  void request_ack(LinkIndex link) noexcept;
   void take_first(LinkIndex link, const wire::HelloBody& answer, PathIndex path) noexcept;
   bool answer_path(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept;
   bool answer_first(LinkIndex link, PathIndex path, TimeNs now, Outbox& out) noexcept;

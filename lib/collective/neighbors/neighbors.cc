@@ -39,7 +39,9 @@ bool Neighbors::has(std::uint16_t rank) const noexcept {
 }
 
 bool Neighbors::judges_silence_of(std::uint16_t rank) const noexcept {
-  return group_.formed() && has(rank) && !rank_has_left(rank);
+  return group_.formed() && !rank_has_left(rank) &&
+         std::any_of(links_.begin(), links_.end(),
+                     [&](const auto& link) { return link->end.rank() == rank && !link->quiet(); });
 }
 
 bool Neighbors::rank_has_left(std::uint16_t rank) const noexcept {
@@ -80,7 +82,7 @@ void Neighbors::on_bye(LinkIndex link, const wire::ByeBody& bye) noexcept {
   neighbor.left_after_op_seq = bye.completed_op_seq;
   // It was formed, so our hello came there, and it will answer none any more: the ops had nothing
   // to send.
-  if (links_[link]->gets_data()) end(link).on_hello_ack();
+  if (links_[link]->greets()) end(link).on_hello_ack();
 }
 
 void Neighbors::on_packet_after_abort(LinkIndex link, PacketType type, TimeNs now) noexcept {
@@ -131,7 +133,7 @@ Neighbors::Cause Neighbors::silent(TimeNs round) noexcept {
   // Whom data comes from is judged before whom it goes to.
   for (LinkIndex i = count(); i-- > 0;) {
     Neighbor& neighbor = neighbors_[i];
-    if (neighbor.left) continue;
+    if (neighbor.left || links_[i]->quiet()) continue;
     neighbor.silence_ns += round;
     if (neighbor.silence_ns < config_.timeouts.silence_ns) continue;
     return AbortReason{.code = AbortCode::kSilence,

@@ -5,6 +5,9 @@
 /// round. They ping, and tell of an abort and of leaving; how they greet each other is for
 /// Greetings to know. Data of the ring goes by the same links; what it means is the ring's.
 ///
+/// By the quiet link of a group for transfers alone nothing goes but greetings, aborts and byes:
+/// whether its rank lives is asked by those who wait for it (PeerLinks).
+///
 /// Ping: whoever has sent nothing for a ping interval sends one, and it is acknowledged like data.
 /// So each side hears the other. Silence adds up only over the rounds in which this lane polls: a
 /// lane that was paused must not take its own pause for its neighbor's.

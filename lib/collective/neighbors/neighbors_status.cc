@@ -33,14 +33,14 @@ void Neighbors::fill(ShardStatus& status) const noexcept {
       status.attached_heard = link.end.open();
       continue;
     }
-    if (link.gets_data()) {
+    if (link.greets()) {
       status.downstream_silence_ns = neighbors_[i].silence_ns;
       status.downstream_heard = link.end.answered();
-      fill_sender(link.sender(), status);
+      if (link.gets_data()) fill_sender(link.sender(), status);
       status.downstream_ip = link.end.ip_of(link.end.path());
       status.downstream_source_port = link.end.source_port(link.end.source_of(link.end.path()));
     }
-    if (link.brings_data()) {
+    if (link.is_greeted()) {
       status.upstream_silence_ns = neighbors_[i].silence_ns;
       status.upstream_heard = link.end.greeted();
       status.upstream_ip = link.end.ip_of(link.end.back());

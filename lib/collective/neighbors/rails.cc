@@ -61,14 +61,14 @@ Rails::Rails(const ShardConfig& config, Neighbors& neighbors, Greetings& greetin
 
 std::uint16_t Rails::down_port() const noexcept {
   for (const auto& link : neighbors_.links()) {
-    if (link->gets_data()) return link->end.address().port;
+    if (link->greets()) return link->end.address().port;
   }
   return 0;
 }
 
 std::uint16_t Rails::up_port() const noexcept {
   for (const auto& link : neighbors_.links()) {
-    if (link->brings_data()) return link->end.port_of(link->end.back());
+    if (link->is_greeted()) return link->end.port_of(link->end.back());
   }
   return 0;
 }

@@ -165,7 +165,7 @@ void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) co
         "it left before this rank had got all that it gives to the op, and nothing came from it "
         "since");
   } else if (silent.never_heard) {
-    reason.set_detail("nothing ever came from it, though the ring has formed");
+    reason.set_detail("nothing ever came from it, though the group has formed");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@ class EarlyPieces {
   static constexpr std::uint16_t kPlaces = 64;
 
   explicit EarlyPieces(std::uint32_t payload_bytes)
-      : payload_bytes_(payload_bytes), memory_(std::size_t{kPlaces} * payload_bytes) {
+      : payload_bytes_(payload_bytes),
+        memory_(std::make_unique_for_overwrite<std::byte[]>(std::size_t{kPlaces} * payload_bytes)) {
     for (std::uint16_t i = kPlaces; i-- > 0;) free_.push_back(i);
   }
 
@@ -40,10 +42,12 @@ class EarlyPieces {
 
  private:
   [[nodiscard]] std::byte* memory_of(std::uint16_t place) noexcept {
-    return memory_.data() + std::size_t{place} * payload_bytes_;
+    return memory_.get() + std::size_t{place} * payload_bytes_;
   }
   std::uint32_t payload_bytes_;
-  std::vector<std::byte> memory_;
+  /// Never written at first: of many groups few places are ever touched, those freed last before
+  /// others.
+  std::unique_ptr<std::byte[]> memory_;
   std::array<std::uint32_t, kPlaces> bytes_{};
   std::vector<std::uint16_t> free_;
 };

@@ -99,11 +99,11 @@ void draw_spines_from(Scenario& s, Random& random, std::uint16_t a, std::uint16_
 }  // namespace
 
 void draw_paths(Scenario& s, Random& random) {
-  if (s.profile == "rails") s.world.rails = static_cast<std::uint8_t>(2 + random.below(3));
+  if (s.kind() == "rails") s.world.rails = static_cast<std::uint8_t>(2 + random.below(3));
   // Drawn apart, so that a seed is what it was before there were source ports.
   Random apart(s.seed * 0x9e3779b97f4a7c15u + 12);
   if (apart.chance(0.5)) s.world.source_ports = wire::kSourcePortsMax;
-  if (s.profile != "fabric") return;
+  if (s.kind() != "fabric") return;
   s.world.rails = random.chance(0.2) ? 2 : 1;
   s.world.spines = static_cast<std::uint8_t>(2 + random.below(3));
   s.world.source_ports = wire::kSourcePortsMax;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
-/// What goes wrong with several paths between hosts, for the profiles `rails` and `fabric`. Any
-/// thread; it allocates.
+/// What goes wrong with several paths between hosts, for the profiles `rails`, `fabric` and
+/// `pairs`. Any thread; it allocates.
 #pragma once
 
 #include "sim/random.h"

@@ -40,14 +40,13 @@ constexpr std::array kProfiles = {
     Profile{"rails", "several paths between ranks that fail in turn: no op may"},
     Profile{"fabric", "paths of equal cost that fail unseen, chosen by source ports: no op may"},
     Profile{"tiles", "as mixed, but by tiles and not round the ring, some sums in formats"},
+    Profile{"pairs", "two ranks with transfers alone; faults as in mixed, rails or fabric"},
     Profile{"death", "one daemon dies at work: how long until every survivor has its error"},
 };
 
 bool is(const Scenario& s, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) {
-    const bool mixed = s.profile == "all-reduce" || s.profile == "tiles";
-    return (mixed ? "mixed" : s.profile) == name;
-  });
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return s.kind() == name; });
 }
 
 void draw_network(Scenario& s, Random& random) {
@@ -303,6 +302,19 @@ void draw_neighbor(Scenario& s) {
   if (!s.may_abort && random.chance(0.6)) draw_odd_calls(s);
 }
 
+/// What only ops have goes, after all else is drawn.
+void leave_transfers_alone(Scenario& s) {
+  collective::ShardConfig& shard = s.group.shard;
+  shard.transfers_alone = true;
+  shard.direct_bytes = shard.two_step_bytes = shard.gathered_bytes = 0;
+  s.ops.clear();
+  s.cut_after_first_done = false;
+  // A rank may wait for longer than the silence limit for what the other has not posted.
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 26);
+  if (random.chance(0.3)) s.transfers.late_ns = 3 * shard.timeouts.silence_ns / 2;
+  fit_pools(s);
+}
+
 /// The daemon dies in the middle of an op that lasts.
 void draw_death(Scenario& s, Random& random) {
   s.group.shard.timeouts.silence_ns = 150 * kMs;
@@ -320,6 +332,12 @@ void draw_death(Scenario& s, Random& random) {
 }
 
 }  // namespace
+
+std::string_view Scenario::kind() const noexcept {
+  if (profile == "all-reduce" || profile == "tiles") return "mixed";
+  if (profile != "pairs") return profile;
+  return seed % 4 == 0 ? "rails" : seed % 4 == 1 ? "fabric" : "mixed";
+}
 
 std::span<const Profile> profiles() noexcept { return kProfiles; }
 
@@ -346,7 +364,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   s.profile = profile;
   const std::uint16_t drawn = random.chance(0.6) ? static_cast<std::uint16_t>(2 + random.below(4))
                                                  : static_cast<std::uint16_t>(2 + random.below(15));
-  s.nranks = ranks != 0 ? ranks : drawn;
+  s.nranks = profile == "pairs" ? std::uint16_t{2} : ranks != 0 ? ranks : drawn;
   s.world.hosts = s.nranks;
   s.world.seed = random.next();
   s.world.groups_per_host = is(s, {"users"}) ? 3 : 2;
@@ -374,7 +392,11 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   } else if (!is(s, {"clean"})) {
     draw_faults(s, random);
   }
-  if (is(s, {"mixed"})) draw_folding_ranks(s);
+  if (profile == "pairs") {
+    leave_transfers_alone(s);
+  } else if (is(s, {"mixed"})) {
+    draw_folding_ranks(s);
+  }
   if (is(s, {"calls"})) draw_odd_calls(s);
   if (is(s, {"users"})) draw_neighbor(s);
   if (s.group.shard.tiles) draw_tile_model(s);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -94,6 +95,8 @@ struct Scenario {
   /// Whether something may end the epoch. If not, every op has to succeed.
   bool may_abort = false;
 
+  /// The profile whose network, hosts and faults the seed has.
+  [[nodiscard]] std::string_view kind() const noexcept;
   /// A fault shorter than this aborts nothing; see scenario.cc.
   [[nodiscard]] TimeNs harmless_ns() const noexcept { return group.shard.timeouts.silence_ns / 3; }
   /// Of paths of equal cost a bad one is left within two path limits, each a quarter of the silence

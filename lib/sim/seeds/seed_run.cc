@@ -216,7 +216,8 @@ void SeedRun::second_epoch() {
     world_.network().set_link(good);
     world_.run_for(2 * scenario_.group.shard.timeouts.silence_ns * 3 + kSecond);
   }
-  std::vector<PlannedOp> ops(1 + random.below(4));
+  const std::uint64_t count = 1 + random.below(4);
+  std::vector<PlannedOp> ops(options.shard.transfers_alone ? 0 : count);
   for (PlannedOp& op : ops) {
     op.plan.count = random.below(400);
     op.plan.datatype = DataType::kInt32;
@@ -245,6 +246,8 @@ void SeedRun::second_epoch() {
     job.fail("the new epoch did not form");
   } else {
     replayed = world_.replay();
+    // Where there are no ops to wait for.
+    if (ops.empty()) world_.run_for(kSecond);
     if (!run_ops(job, kOpsLimit)) {
       job.fail(fmt::format("no op of the new epoch ended for {} s, and some are left",
                            kOpsLimit / kSecond));

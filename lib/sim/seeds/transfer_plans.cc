@@ -16,8 +16,8 @@ class Draw {
 
   void run() {
     processes_ = static_cast<std::uint16_t>(std::min<std::size_t>(ranks_of(s_.group).size(), 24));
-    if (processes_ < 2 || (random_.chance(0.4) && s_.profile != "crowd") || s_.profile == "death" ||
-        s_.profile == "all-reduce") {
+    if (processes_ < 2 || (random_.chance(0.4) && s_.profile != "crowd" && s_.profile != "pairs") ||
+        s_.profile == "death" || s_.profile == "all-reduce") {
       return;
     }
     // Each pair once at the most: a rank has all of its processes' pairs.

@@ -162,6 +162,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
                                 sources});
       }
     }
+    if (options.shard.transfers_alone) settle_transfers_alone(config);
     config.packet_pool = host.packets->get();
     config.control_pool = host.control->get();
     std::unique_ptr<reduce::Backend> backend;

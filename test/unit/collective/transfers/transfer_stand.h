@@ -20,18 +20,28 @@ class Stand final : public Observer {
  public:
   static constexpr std::uint16_t kStreams = 8;
 
+  struct Options {
+    std::uint16_t nranks = 2;
+    std::uint16_t members = 1;
+    std::uint8_t lanes = 1;
+    std::uint32_t pairs_max = 64;
+    bool alone = false;  ///< the group is for transfers alone
+  };
   explicit Stand(std::uint16_t nranks, std::uint16_t members = 1, std::uint8_t lanes = 1,
                  std::uint32_t pairs_max = 64)
-      : world_(options(nranks), trace_, *this), nranks_(nranks) {
+      : Stand(Options{nranks, members, lanes, pairs_max, false}) {}
+  explicit Stand(const Options& wanted)
+      : world_(options(wanted.nranks), trace_, *this), nranks_(wanted.nranks) {
     GroupOptions group;
-    for (HostId host = 0; host < nranks; ++host) group.hosts.push_back(host);
-    group.members = members;
-    group.lanes = lanes;
+    for (HostId host = 0; host < nranks_; ++host) group.hosts.push_back(host);
+    group.members = wanted.members;
+    group.lanes = wanted.lanes;
     group.shard.payload_bytes = 256;
-    group.shard.pairs_max = pairs_max;
+    group.shard.pairs_max = wanted.pairs_max;
+    group.shard.transfers_alone = wanted.alone;
     group.shard.streams = kStreams;
     group_ = world_.add_group(group);
-    for (std::uint16_t rank = 0; rank < nranks; ++rank) world_.start(group_, rank);
+    for (std::uint16_t rank = 0; rank < nranks_; ++rank) world_.start(group_, rank);
     REQUIRE(world_.run_until([this] { return formed_ == nranks_; }, kSecond));
   }
   ~Stand() override {
