@@ -86,6 +86,7 @@ void add_group(std::string& out, const status::Group& group) {
     out += fmt::format("  networks that stay idle because there are too few lanes: {}\n",
                        group.idle_networks);
   }
+  if (group.transfers_alone) out += "  it is for transfers alone\n";
   if (group.direct_kib != 0) {
     out += fmt::format(
         "  ops are direct up to {} KiB of all ranks' inputs, all-reduces in two steps up to {} "

@@ -103,6 +103,7 @@ Result<void> Daemon::open_datapath() {
   datapath.lanes = *lanes;
   datapath.base_udp_port = static_cast<std::uint16_t>(config_.lanes.base_udp_port);
   datapath.max_groups = static_cast<std::uint16_t>(config_.limits.groups);
+  datapath.max_transfer_groups = static_cast<std::uint16_t>(config_.limits.transfer_groups);
   datapath.mbufs_per_shard = [this](std::uint32_t payload) {
     return collective::packet_mbufs_needed(shard_config(config_, payload));
   };

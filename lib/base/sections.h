@@ -117,6 +117,8 @@ struct LimitsSection {
   std::uint64_t groups = 48;
   std::uint64_t user_groups = kAuto;  ///< likewise groups_of_user()
   std::uint64_t client_groups = 48;
+  std::uint64_t transfer_groups = 256;
+  std::uint64_t user_transfer_groups = kAuto;  ///< likewise transfer_groups_of_user()
   std::uint64_t client_regions = 64;
   std::uint64_t client_memory_mib = 65'536;
   std::uint64_t user_memory_mib =
@@ -129,6 +131,10 @@ struct LimitsSection {
   }
   [[nodiscard]] std::uint64_t groups_of_user() const noexcept {
     return user_groups != kAuto ? user_groups : defaults::user_share(groups);
+  }
+  [[nodiscard]] std::uint64_t transfer_groups_of_user() const noexcept {
+    if (user_transfer_groups != kAuto) return user_transfer_groups;
+    return transfer_groups != 0 ? defaults::user_share(transfer_groups) : 0;
   }
   friend bool operator==(const LimitsSection&, const LimitsSection&) = default;
 };

@@ -88,6 +88,7 @@ Result<std::shared_ptr<gw_group>> Client::join(const GroupConfig& config, const 
   head.member = config.member;
   head.member_count = config.member_count;
   head.folding_ranks = config.folding_ranks;
+  if (config.transfers_alone) head.flags |= ipc::JoinRequest::kTransfersAlone;
   head.timeout_ms = static_cast<std::uint32_t>(config.timeout.count());
   const std::vector<std::byte> whole = ipc::encode_join(
       head, config.rank_infos,

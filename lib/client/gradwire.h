@@ -310,6 +310,12 @@ gw_status gw_memory_free(gw_memory* memory);
 
 /* ---- Group ---- */
 
+/** The group is for transfers alone: gw_send() and what else is made of them (gw_all_to_all(),
+ * gw_gather(), gw_scatter()). It is of two daemons, takes some KiB at each, sends nothing while
+ * nobody waits for anything, and counts by limits.transfer_groups. Whether the other daemon lives
+ * is asked by whoever waits for it. All members say so or none. */
+#define GW_GROUP_TRANSFERS_ALONE 1u
+
 typedef struct gw_group_config {
   uint32_t struct_bytes;
   uint32_t epoch;        /**< higher than that of any earlier group of this id */
@@ -323,7 +329,7 @@ typedef struct gw_group_config {
    * One client joins at each, as member 0, with the member_count of the others, and then calls
    * gw_group_leave() at once, which waits there for the others. At most half of nranks. */
   uint16_t folding_ranks;
-  uint16_t reserved;
+  uint16_t flags;            /**< GW_GROUP_TRANSFERS_ALONE, or 0 */
   const void* rank_infos;    /**< [nranks] x GW_RANK_INFO_BYTES, in rank order, from
                                 gw_client_describe() of a client at each rank */
   uint64_t rank_infos_bytes; /**< nranks x GW_RANK_INFO_BYTES */
@@ -341,12 +347,12 @@ gw_status gw_group_join(gw_client* client, const gw_group_config* config, gw_gro
 
 typedef struct gw_processes_config {
   uint32_t struct_bytes;
-  uint32_t epoch;      /**< higher than that of any earlier group of this id */
-  uint64_t group_id;   /**< the same for all; random, so that jobs do not meet */
-  uint32_t process;    /**< this client's number in the group, below processes */
-  uint32_t processes;  /**< 1 ... GW_MAX_PROCESSES; 1 to GW_MAX_MEMBERS at each daemon */
-  uint32_t timeout_ms; /**< for the whole formation; 0 = 30000, most 3600000 */
-  uint32_t reserved;
+  uint32_t epoch;       /**< higher than that of any earlier group of this id */
+  uint64_t group_id;    /**< the same for all; random, so that jobs do not meet */
+  uint32_t process;     /**< this client's number in the group, below processes */
+  uint32_t processes;   /**< 1 ... GW_MAX_PROCESSES; 1 to GW_MAX_MEMBERS at each daemon */
+  uint32_t timeout_ms;  /**< for the whole formation; 0 = 30000, most 3600000 */
+  uint32_t flags;       /**< GW_GROUP_TRANSFERS_ALONE, or 0 */
   const void* infos;    /**< [processes] x GW_RANK_INFO_BYTES: what gw_client_describe() gave each
                            process, in the group's order, the same on all */
   uint64_t infos_bytes; /**< processes x GW_RANK_INFO_BYTES */

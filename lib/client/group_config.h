@@ -24,6 +24,7 @@ struct GroupConfig {
   std::uint16_t member = 0;
   std::uint16_t member_count = 1;               ///< of this rank; if it has none, of rank 0
   std::shared_ptr<const ProcessLayout> layout;  ///< nullptr: every rank has as many members
+  bool transfers_alone = false;                 ///< it has sends and receives, and no ops
   std::chrono::milliseconds timeout{30000};
   std::span<const ipc::RankInfo> rank_infos;  ///< valid during join() only
 

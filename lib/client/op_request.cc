@@ -193,6 +193,10 @@ Result<std::shared_ptr<gw_work>> make_work(const gw_group& group, const PostArgu
                 fmt::format("rank {} has no members: it sums for the others, and calls nothing",
                             config.rank));
   }
+  if (config.transfers_alone && !is_transfer(call.collective)) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("no {} in a group for transfers alone", name_of(call.collective)));
+  }
   const ProcessPlace place{config.process(), config.processes().count()};
   if (call.root >= place.processes) {
     return fail(

@@ -15,6 +15,8 @@ Drop Shard::receive(const PacketSource& from, const wire::Packet& packet, bool e
   Link& link = *links()[index];
   const LinkEnd& end = link.end;
   const PacketType type = packet.common.type;
+  // Its silence nobody else judges, and whoever greets has been started.
+  if (link.quiet()) off_ring_.hear(end.rank());
   // What only one direction may carry is refused in the other.
   switch (type) {
     case PacketType::kHello:

@@ -232,6 +232,11 @@ bool check_command(const ipc::CommandEntry& command, const OpLimits& limits,
     return refuse(refusal, ErrorCode::kUnsupported, "no %s in this group: %s",
                   name_of(command.collective).data(), limits.why_no_transfers);
   }
+  if (limits.transfers_alone && !is_transfer(command.collective)) {
+    return refuse(refusal, ErrorCode::kUnsupported,
+                  "no %s in this group: it was joined for transfers alone",
+                  name_of(command.collective).data());
+  }
   if (command.stream() >= limits.streams) {
     return refuse(refusal, ErrorCode::kInvalidArgument,
                   "stream %" PRIu32 " of %s: two processes of this group have %u, from 0 on",

@@ -61,7 +61,8 @@ struct OpLimits {
   std::uint32_t max_chunks = 0;  ///< the limit for one op on one lane
   /// Why the group has no transfers; nullptr: it has them.
   const char* why_no_transfers = nullptr;
-  std::uint16_t streams = 1;  ///< that a pair of processes may have
+  std::uint16_t streams = 1;     ///< that a pair of processes may have
+  bool transfers_alone = false;  ///< the group has nothing else
   /// Why no op may travel in a wire format; nullptr: it may.
   const char* why_no_formats = nullptr;
 };

@@ -73,9 +73,11 @@ void CommandLane::add_group(std::uint64_t group_handle,
   group->joined_seq.resize(member_clients.size());
   group->left.resize(member_clients.size());
   group->sent_seq.resize(lanes_.size());
-  group->slots.resize(kOpSlots);
-  group->specs.resize(kOpSlots);
-  group->factors.resize(kOpSlots * member_clients.size());
+  if (!limits.transfers_alone) {
+    group->slots.resize(kOpSlots);
+    group->specs.resize(kOpSlots);
+    group->factors.resize(kOpSlots * member_clients.size());
+  }
   group_index_[group_handle] = group.get();
   groups_.push_back(std::move(group));
   handing_.reserve(groups_.size());

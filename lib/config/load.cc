@@ -259,6 +259,7 @@ Result<DaemonConfig> Loader::finish() {
   config_.timeouts.silence_ms = config_.timeouts.silence(own_cores);
   config_.limits.user_clients = config_.limits.clients_of_user();
   config_.limits.user_groups = config_.limits.groups_of_user();
+  config_.limits.user_transfer_groups = config_.limits.transfer_groups_of_user();
   if (mistakes_.empty()) {
     for (const Conflict& conflict : find_conflicts(config_)) {
       const auto found = origins_.find(conflict.key);

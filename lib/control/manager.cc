@@ -16,6 +16,8 @@ namespace {
 /// Of a key that is made while a group runs: some 10 microseconds.
 constexpr std::uint64_t kKeySteps = 10;
 constexpr std::uint64_t kNoticesPerRound = 1024;
+/// Groups whose deadlines a round looks at.
+constexpr std::size_t kDeadlinesPerRound = 256;
 
 // Steps, besides those that are counted where the work is done.
 /// Makes a hugepage and three descriptors.
@@ -199,9 +201,10 @@ void Manager::take_notices(TimeNs now) {
 void Manager::check_deadlines(TimeNs now) {
   formation_.begin_deadlines();
   std::optional<Published> published;
-  // By handle, since each of these steps may end the group.
-  for (const std::uint64_t handle : groups_.handles()) {
+  // By handle, since each of these steps may end the group; groups take turns.
+  for (const std::uint64_t handle : groups_.handles_after(looked_at_, kDeadlinesPerRound)) {
     work_.add(1);
+    looked_at_ = handle;
     if (Group* group = groups_.by_handle(handle)) formation_.check_deadline(*group, now, published);
     if (Group* group = groups_.by_handle(handle)) ends_.check_leave_deadline(*group, now);
   }

@@ -133,6 +133,7 @@ class Manager {
   StatusMaker status_;
   Texts texts_;
   Progress progress_;
+  std::uint64_t looked_at_ = 0;  ///< the group whose deadlines were looked at last
 };
 
 }  // namespace gradwire::control

@@ -33,6 +33,8 @@ struct Limits {
         groups_per_client(static_cast<std::uint32_t>(keys.client_groups)),
         groups(static_cast<std::uint32_t>(keys.groups)),
         groups_per_user(static_cast<std::uint32_t>(keys.groups_of_user())),
+        transfer_groups(static_cast<std::uint32_t>(keys.transfer_groups)),
+        transfer_groups_per_user(static_cast<std::uint32_t>(keys.transfer_groups_of_user())),
         key_bytes(keys.key_memory_mib << 20),
         key_bytes_per_user(defaults::user_share(key_bytes)),
         formation_default_ns(defaults::ms(timeouts.formation_ms)),
@@ -49,6 +51,9 @@ struct Limits {
   std::uint32_t groups_per_client = 0;
   std::uint32_t groups = 0;
   std::uint32_t groups_per_user = 0;
+  /// Groups for transfers alone, which count in none of the three above.
+  std::uint32_t transfer_groups = 0;
+  std::uint32_t transfer_groups_per_user = 0;
   std::uint64_t key_bytes = 0;  ///< of keys of groups
   std::uint64_t key_bytes_per_user = 0;
   /// Used if a join names no timeout.

@@ -266,6 +266,7 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
     }
     ++out.ranks_of_one_source_port;
   }
+  out.transfers_alone = group.wanted.transfers_alone;
   out.gathered_kib = static_cast<std::uint32_t>(group.wanted.gathered_bytes >> 10);
   out.tiles = group.wanted.tiles && !group.wanted.tiles_for_formats_alone;
   out.tiles_by_model = group.wanted.tile_costs != nullptr;

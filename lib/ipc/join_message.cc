@@ -54,11 +54,12 @@ Result<JoinBody> parse_join(std::span<const std::byte> body) {
     return bad(
         fmt::format("a group of {} processes, must be at most {}", processes, kMaxProcesses));
   }
-  if (join.request.has_wants > 1) {
-    return bad(
-        fmt::format("join request with {} of has_wants, must be 0 or 1", join.request.has_wants));
+  constexpr std::uint16_t known = JoinRequest::kHasWants | JoinRequest::kTransfersAlone;
+  if ((join.request.flags & ~known) != 0) {
+    return bad(fmt::format("join request with flags {:#x}, of which this daemon knows {:#x}",
+                           join.request.flags, known));
   }
-  const std::size_t wants = join.request.has_wants * sizeof(JoinWants);
+  const std::size_t wants = join.request.has_wants() ? sizeof(JoinWants) : 0;
   const std::size_t expected =
       sizeof(JoinRequest) + nranks * sizeof(RankInfo) + processes * sizeof(std::uint16_t) + wants;
   if (body.size() != expected) {
@@ -98,13 +99,14 @@ std::vector<std::byte> encode_join(JoinRequest request, std::span<const RankInfo
   request.nranks = static_cast<std::uint16_t>(table.size());
   request.processes = static_cast<std::uint32_t>(ranks.size());
   // Daemons of older releases know none.
-  request.has_wants = wants == JoinWants{} ? 0 : 1;
+  request.flags &= static_cast<std::uint16_t>(~JoinRequest::kHasWants);
+  if (!(wants == JoinWants{})) request.flags |= JoinRequest::kHasWants;
   std::vector<std::byte> body;
   body.reserve(sizeof request + table.size_bytes() + ranks.size_bytes() + sizeof wants);
   append(body, std::span<const JoinRequest>(&request, 1));
   append(body, table);
   append(body, ranks);
-  if (request.has_wants != 0) append(body, std::span<const JoinWants>(&wants, 1));
+  if (request.has_wants()) append(body, std::span<const JoinWants>(&wants, 1));
   return body;
 }
 

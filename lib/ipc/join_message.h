@@ -35,7 +35,13 @@ struct JoinRequest {
   std::uint32_t processes = 0;
   /// So many of the last ranks have no members. One client joins at each, as member 0.
   std::uint16_t folding_ranks = 0;
-  std::uint16_t has_wants = 0;  ///< 1: a JoinWants is the body's end
+  std::uint16_t flags = 0;  ///< kHasWants, kTransfersAlone
+
+  static constexpr std::uint16_t kHasWants = 1;        ///< a JoinWants is the body's end
+  static constexpr std::uint16_t kTransfersAlone = 2;  ///< the group has sends and receives alone
+
+  [[nodiscard]] bool has_wants() const noexcept { return (flags & kHasWants) != 0; }
+  [[nodiscard]] bool transfers_alone() const noexcept { return (flags & kTransfersAlone) != 0; }
 
   /// Ranks with members.
   [[nodiscard]] std::uint16_t ring_ranks() const noexcept {
@@ -71,7 +77,7 @@ struct JoinBody {
 /// Reads the body of a message, from the message or from its memfd.
 [[nodiscard]] Result<JoinBody> parse_join(const Message& message);
 
-/// `request.nranks`, `processes` and `has_wants` are set from `table`, `ranks` and `wants`.
+/// `request.nranks`, `processes` and kHasWants are set from `table`, `ranks` and `wants`.
 [[nodiscard]] std::vector<std::byte> encode_join(JoinRequest request,
                                                  std::span<const RankInfo> table,
                                                  std::span<const std::uint16_t> ranks = {},

@@ -24,6 +24,7 @@ constexpr unsigned kNotices = 4096;
 constexpr unsigned kReports = 8192;
 constexpr unsigned kOps = 1024;
 // Acknowledgements, hellos and other small packets of one shard that wait to be sent.
+constexpr std::uint32_t kOutboxMbufs = 3 * collective::OutboxSide::kCapacity;
 constexpr std::uint32_t kControlMbufsPerShard = 64;
 
 }  // namespace
@@ -40,14 +41,19 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
         fmt::format("UDP ports {} to {} of {} lanes must be within 1 to 65535",
                     config.base_udp_port, config.base_udp_port + config.lanes - 1, config.lanes));
   }
-  if (config.max_groups < 1 || config.max_groups > 1024) {
+  if (config.max_groups < 1 || config.max_groups > 1024 || config.max_transfer_groups > 1024) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} groups, must be 1 to 1024", config.max_groups));
+                fmt::format("{} groups, must be 1 to 1024, and {} for transfers alone, must be 0 "
+                            "to 1024",
+                            config.max_groups, config.max_transfer_groups));
   }
 
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
   port::PacketDemand demand{.shards = config.max_groups};
+  // Groups for transfers alone keep none from one of their rounds to the next: together they need
+  // what one of them sends in a round.
+  if (config.max_transfer_groups != 0) demand.backlog += kOutboxMbufs;
   // As many as the rings of both directions hold. Afterwards a frame to be sent is in lane 0's
   // backlog, and then in a descriptor of its queue until the driver frees it, perhaps only when it
   // needs the descriptor again.
@@ -147,7 +153,8 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     lane_config.hash_secret = hash_secret;
     lane_config.command_lane = lane == 0 && config.command_lane;
     if (lane_config.command_lane) lane_config.all_lanes = out->lane_rings_;
-    lane_config.max_groups = config.max_groups;
+    lane_config.max_groups =
+        static_cast<std::uint16_t>(config.max_groups + config.max_transfer_groups);
     lane_config.polling = config.polling;
     lane_config.lanes = config.lanes;
     lane_config.tx_trace_bursts = config.tx_trace_bursts;

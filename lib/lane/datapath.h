@@ -32,6 +32,8 @@ struct DatapathConfig {
   std::uint16_t base_udp_port = defaults::kBaseUdpPort;  ///< lane i listens on base_udp_port + i
   std::uint16_t max_groups =
       static_cast<std::uint16_t>(LimitsSection{}.groups);  ///< at once; sizes the mempools
+  /// Groups for transfers alone, beside those.
+  std::uint16_t max_transfer_groups = 0;
   /// collective::packet_mbufs_needed() of the largest ShardConfig that a group may have, if its
   /// payload is the argument. create() calls it once.
   std::function<std::uint32_t(std::uint32_t payload_bytes)> mbufs_per_shard = [](std::uint32_t) {

@@ -149,6 +149,7 @@ class Lane {
     bool awake = true;
     bool expects = false;            // valid while it rests: it has an unfinished op
     bool moves = false;              // valid while it rests: of a collective
+    bool shown = false;              // its status was published, and nothing has changed since
     std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
@@ -190,6 +191,8 @@ class Lane {
   void wake_due(TimeNs now) noexcept;
   /// Lets the group at `place` in awake_ rest if it has nothing to do for long enough.
   void rest_if_idle(std::size_t place, TimeNs now) noexcept;
+  /// Until when a group rests at most, if it rests now.
+  [[nodiscard]] static TimeNs longest_rest(const GroupSlot& slot, TimeNs now) noexcept;
   void forget_awake(std::uint16_t index) noexcept;
   void forget_resting(const GroupSlot& slot) noexcept;
   void trace_op(TraceType type, TimeNs at, std::uint64_t handle, std::uint64_t op_seq,
@@ -284,6 +287,12 @@ class Lane {
   static constexpr std::uint32_t kQuietRounds = 64;
   static constexpr TimeNs kRestNsMin = 1'000'000;
   static constexpr TimeNs kRestNs = 5'000'000;
+  /// The same of a group for transfers alone that has none under way: nothing is to be counted, and
+  /// there may be a thousand. They wake together, so that they are looked for seldom, and some in a
+  /// round.
+  static constexpr TimeNs kLongRestNs = 1'000'000'000;
+  static constexpr TimeNs kLongRestEnds = 64'000'000;
+  static constexpr std::size_t kWakesPerRound = 64;
 
   LaneConfig config_;
   Notices notices_;

@@ -67,6 +67,7 @@ bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
 
 void Lane::wake(GroupSlot& slot) noexcept {
   slot.quiet_rounds = 0;
+  slot.shown = false;
   if (slot.awake) return;
   slot.awake = true;
   forget_resting(slot);
@@ -75,11 +76,15 @@ void Lane::wake(GroupSlot& slot) noexcept {
 
 void Lane::wake_due(TimeNs now) noexcept {
   next_wake_ = kNever;
+  std::size_t woken = 0;
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
     if (slot.awake) continue;
-    if (slot.wake_at <= now) {
+    if (slot.wake_at <= now && woken < kWakesPerRound) {
       wake(slot);
+      // If it has nothing to do, it rests again after this round.
+      slot.quiet_rounds = kQuietRounds - 1;
+      ++woken;
     } else {
       next_wake_ = std::min(next_wake_, slot.wake_at);
     }
@@ -94,9 +99,9 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   const TimeNs deadline = slot.closed ? kNever : slot.shard->deadline(now);
   if (deadline < now + kRestNsMin) return;
   slot.awake = false;
-  slot.wake_at = slot.closed ? kNever : std::min(deadline, now + kRestNs);
   slot.moves = slot.done < slot.ready_seq;
   slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
+  slot.wake_at = slot.closed ? kNever : std::min(deadline, longest_rest(slot, now));
   if (slot.expects) ++resting_expecting_;
   if (slot.moves) ++resting_moving_;
   resting_streams_ += slot.streams;
@@ -104,6 +109,11 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
   awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));
+}
+
+TimeNs Lane::longest_rest(const GroupSlot& slot, TimeNs now) noexcept {
+  if (slot.expects || !slot.shard->config().transfers_alone) return now + kRestNs;
+  return (now + kLongRestNs) / kLongRestEnds * kLongRestEnds;
 }
 
 void Lane::forget_awake(std::uint16_t index) noexcept {

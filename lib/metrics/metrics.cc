@@ -100,9 +100,17 @@ void add_daemon(Families& out, const status::DaemonStatus& status) {
               {{"uid", std::to_string(uid)}}, bytes);
   }
   std::map<uid_t, std::uint64_t> groups;
-  for (const status::Group& group : status.groups) ++groups[group.uid];
+  std::map<uid_t, std::uint64_t> transfer_groups;
+  for (const status::Group& group : status.groups) {
+    ++(group.transfers_alone ? transfer_groups : groups)[group.uid];
+  }
   for (const auto& [uid, count] : groups) {
-    out.gauge("gradwire_user_groups", "Groups of a user.", {{"uid", std::to_string(uid)}}, count);
+    out.gauge("gradwire_user_groups", "Groups of a user, but for those for transfers alone.",
+              {{"uid", std::to_string(uid)}}, count);
+  }
+  for (const auto& [uid, count] : transfer_groups) {
+    out.gauge("gradwire_user_transfer_groups", "Groups of a user for transfers alone.",
+              {{"uid", std::to_string(uid)}}, count);
   }
   std::map<uid_t, std::uint64_t> keys;
   for (const status::Group& group : status.groups) keys[group.uid] += group.key_memory_bytes;
@@ -223,6 +231,8 @@ void add_port(Families& out, const status::Port& port) {
 
 /// Anybody who can reach the metrics can read them, so they do not contain groups' real ids.
 void add_group(Families& out, const status::Group& group) {
+  // There may be a thousand, and they have no data that is acknowledged, nor pings.
+  if (group.transfers_alone) return;
   for (const status::Shard& shard : group.shards) {
     const Labels labels = {{"group", status::hidden_name(group.handle)},
                            {"epoch", std::to_string(group.epoch)},

@@ -245,6 +245,7 @@ struct Group {
   std::optional<Neighbor> downstream;
   std::optional<Neighbor> upstream;
   std::uint64_t idle_networks = 0;
+  bool transfers_alone = false;    ///< it has sends and receives, and no ops
   std::uint32_t direct_kib = 0;    ///< up to this size of all ranks' inputs an all-reduce is direct
   std::uint32_t two_step_kib = 0;  ///< up to this size of an op one is done in two steps
   std::uint32_t two_step_owners = 0;  ///< ranks that sum those

@@ -91,6 +91,9 @@ class DescribeOptions(ctypes.Structure):
     ]
 
 
+GROUP_TRANSFERS_ALONE = 1
+
+
 class GroupConfig(ctypes.Structure):
     _fields_ = [
         ("struct_bytes", ctypes.c_uint32),
@@ -102,7 +105,7 @@ class GroupConfig(ctypes.Structure):
         ("member_count", ctypes.c_uint16),
         ("timeout_ms", ctypes.c_uint32),
         ("folding_ranks", ctypes.c_uint16),
-        ("reserved", ctypes.c_uint16),
+        ("flags", ctypes.c_uint16),
         ("rank_infos", ctypes.c_char_p),
         ("rank_infos_bytes", ctypes.c_uint64),
         ("security", ctypes.c_int32),
@@ -119,7 +122,7 @@ class ProcessesConfig(ctypes.Structure):
         ("process", ctypes.c_uint32),
         ("processes", ctypes.c_uint32),
         ("timeout_ms", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
         ("infos", ctypes.c_char_p),
         ("infos_bytes", ctypes.c_uint64),
         ("folding_infos", ctypes.c_char_p),

@@ -699,11 +699,12 @@ class Client:
 
     def join(
         self, group_id, epoch, rank, rank_infos, member=0, members=1, timeout=30.0, folding_ranks=0,
-        **wants
+        transfers_alone=False, **wants
     ):
         """Joins a group, collectively; ``rank_infos``: describe() of every rank, in rank order. So
-        many of the last ranks as ``folding_ranks`` says have no members: they only sum for the
-        others (Group.serve()). ``wants`` as for describe()."""
+        many of the last ranks as ``folding_ranks`` says only sum for the others (Group.serve()).
+        ``transfers_alone``: it has no ops, and takes next to nothing at its two daemons. ``wants``
+        as for describe()."""
         blob = b"".join(rank_infos)
         config = _native.GroupConfig(
             struct_bytes=ctypes.sizeof(_native.GroupConfig),
@@ -715,6 +716,7 @@ class Client:
             member_count=integer(members, "members", 1, MAX_U16),
             timeout_ms=milliseconds(timeout),
             folding_ranks=integer(folding_ranks, "folding_ranks", 0, MAX_U16),
+            flags=_native.GROUP_TRANSFERS_ALONE if transfers_alone else 0,
             rank_infos=blob,
             rank_infos_bytes=len(blob),
             **_native.wants(**wants),
@@ -724,13 +726,14 @@ class Client:
         return Group(self, handle, config.group_id, config.epoch)
 
     def join_processes(
-        self, group_id, epoch, process, infos, timeout=30.0, folding_infos=(), **wants
+        self, group_id, epoch, process, infos, timeout=30.0, folding_infos=(),
+        transfers_alone=False, **wants
     ):
         """Joins a group, collectively, as number ``process`` of ``len(infos)`` processes: in any
         order, and any number of them at each daemon. ``infos``: describe() of every process's
-        client, in the group's order, the same on all. Roots and blocks go by that order.
+        client, in the group's order, the same on all; roots and blocks go by it.
         ``folding_infos``: likewise of daemons that only sum for the others (Group.serve()): whoever
-        joins at the i-th of them is process ``len(infos) + i``. ``wants`` as for describe()."""
+        joins at the i-th of them is process ``len(infos) + i``. The rest is as for join()."""
         blob = b"".join(infos)
         folding = b"".join(folding_infos)
         config = _native.ProcessesConfig(
@@ -740,6 +743,7 @@ class Client:
             process=integer(process, "process", 0, MAX_U32),
             processes=integer(len(infos), "the number of infos", 1, MAX_U16),
             timeout_ms=milliseconds(timeout),
+            flags=_native.GROUP_TRANSFERS_ALONE if transfers_alone else 0,
             infos=blob,
             infos_bytes=len(blob),
             folding_infos=folding or None,
@@ -747,11 +751,8 @@ class Client:
             **_native.wants(**wants),
         )
         handle = ctypes.c_void_p()
-        check(
-            lib.gw_group_join_processes(
-                self._live_handle(), ctypes.byref(config), ctypes.byref(handle)
-            )
-        )
+        given = ctypes.byref(config)
+        check(lib.gw_group_join_processes(self._live_handle(), given, ctypes.byref(handle)))
         return Group(self, handle, config.group_id, config.epoch)
 
     def info(self):

@@ -117,12 +117,14 @@ def form_group(
     timeout=30.0,
     prefix="gradwire",
     folding_ranks=0,
+    transfers_alone=False,
 ):
     """Forms a group of ``nranks`` daemons with ``members`` processes each, and returns this
     process's Group. Collective. ``epoch`` has to differ from that of every earlier group that used
     this store with this prefix. So many of the last ranks as ``folding_ranks`` says have no
-    members: at each, one process that serves (Group.serve(), or gradwire.fold). Bound: ``timeout``
-    for the store and as long for the join."""
+    members: at each, one process that serves (Group.serve(), or gradwire.fold).
+    ``transfers_alone``: as for Client.join(). Bound: ``timeout`` for the store and as long for the
+    join."""
     if not 0 <= rank < nranks or not 0 <= member < members:
         raise ValueError(
             "rank %d of %d, member %d of %d: both are counted from 0 and must be below their "
@@ -155,4 +157,5 @@ def form_group(
         members=members,
         timeout=timeout,
         folding_ranks=folding_ranks,
+        transfers_alone=transfers_alone,
     )

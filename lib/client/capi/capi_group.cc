@@ -7,12 +7,6 @@ using namespace gradwire::client;
 
 namespace {
 
-tl::unexpected<Error> reserved(const char* name, std::uint32_t value) {
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("{}.reserved is {}: gradwire {} has no use for it: set it to 0", name,
-                          value, GRADWIRE_VERSION));
-}
-
 /// Copied, because the caller's bytes need not be aligned like the struct.
 std::vector<ipc::RankInfo> infos_of(const void* bytes, std::size_t count) {
   std::vector<ipc::RankInfo> infos(count);
@@ -33,6 +27,14 @@ Result<void> join(gw_client& handle, const client::GroupConfig& config, const Co
   return {};
 }
 
+Result<void> check_flags(std::uint32_t flags, const char* of) {
+  constexpr std::uint32_t known = GW_GROUP_TRANSFERS_ALONE;
+  if ((flags & ~known) == 0) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}.flags is {:#x}: gradwire {} knows {:#x}, GW_GROUP_TRANSFERS_ALONE",
+                          of, flags, GRADWIRE_VERSION, known));
+}
+
 }  // namespace
 
 extern "C" {
@@ -45,7 +47,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     if (is_forked(handle)) return forked();
     const auto given = read_struct(config, offsetof(gw_group_config, security), "gw_group_config");
     if (!given) return tl::unexpected(given.error());
-    if (given->reserved != 0) return reserved("gw_group_config", given->reserved);
+    if (auto known = check_flags(given->flags, "gw_group_config"); !known) return known;
     if (given->rank_infos == nullptr) return null_argument("rank_infos");
     if (given->rank_infos_bytes != std::uint64_t{given->nranks} * GW_RANK_INFO_BYTES) {
       return fail(
@@ -63,6 +65,7 @@ gw_status gw_group_join(gw_client* handle, const gw_group_config* config, gw_gro
     known.rank = given->rank;
     known.nranks = given->nranks;
     known.folding_ranks = given->folding_ranks;
+    known.transfers_alone = (given->flags & GW_GROUP_TRANSFERS_ALONE) != 0;
     known.member = given->member;
     known.member_count = given->member_count == 0 ? std::uint16_t{1} : given->member_count;
     known.timeout = std::chrono::milliseconds(*timeout);
@@ -81,7 +84,7 @@ gw_status gw_group_join_processes(gw_client* handle, const gw_processes_config* 
     const auto given =
         read_struct(config, offsetof(gw_processes_config, folding_infos), "gw_processes_config");
     if (!given) return tl::unexpected(given.error());
-    if (given->reserved != 0) return reserved("gw_processes_config", given->reserved);
+    if (auto known = check_flags(given->flags, "gw_processes_config"); !known) return known;
     if (given->infos == nullptr) return null_argument("infos");
     if (given->processes < 1 || given->processes > kMaxProcesses) {
       return fail(ErrorCode::kInvalidArgument, fmt::format("processes is {}: it must be 1 to {}",
@@ -111,6 +114,7 @@ gw_status gw_group_join_processes(gw_client* handle, const gw_processes_config* 
     if (!known) return tl::unexpected(known.error());
     known->key = GroupKey{given->group_id, given->epoch};
     known->timeout = std::chrono::milliseconds(*timeout);
+    known->transfers_alone = (given->flags & GW_GROUP_TRANSFERS_ALONE) != 0;
     return join(*handle, *known, *given, group);
   });
 }

@@ -63,8 +63,8 @@ Greetings::Cause Greetings::table_differs(LinkIndex link,
   differs("payload", hello.payload_bytes, config_.payload_bytes);
   if (at == text.data()) {
     format_detail(reason,
-                  "its table of the group differs in an entry, their order, or in which process is "
-                  "at which rank: digest {:x} there and {:x} here",
+                  "its table of the group differs in an entry, the order, who is at which rank, or "
+                  "being for transfers alone: digests {:x} and {:x} here",
                   hello.table_digest, config_.table_digest);
   } else {
     format_detail(reason, "its table of the group differs: {}", text.data());

@@ -91,6 +91,8 @@ class OffRing {
   /// One that is taken, of a peer: PeerEnds::source_of(), while the group is live.
   [[nodiscard, gnu::noinline]] wire::Drop receive(const wire::Packet& packet, bool ecn_ce,
                                                   TimeNs now) noexcept;
+  /// A packet came from the rank that is of none of its parts.
+  void hear(std::uint16_t rank) noexcept { links_.hear(rank); }
   /// The rank said bye: it has all that it needs of ops up to that one.
   void on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs now) noexcept;
   /// The way to the rank has changed.

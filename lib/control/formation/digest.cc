@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t kFoldingLabel = 0x666f6c64;  // no rank is as large as half of it
 constexpr std::uint32_t kTilesLabel = 0x74696c65;
+constexpr std::uint32_t kTransfersLabel = 0x78666572;
 
 /// Digest key: only to keep this hash apart from others, no secret ("gradwire", "table v1").
 constexpr SipHashKey kDigestKey = {0x6772616477697265, 0x7461626c65207631};
@@ -77,9 +78,7 @@ class Bytes {
 
 std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_count,
                                       const Agreement& agreement,
-                                      std::span<const ipc::RankInfo> table,
-                                      std::uint16_t folding_ranks, bool tiles,
-                                      std::uint32_t tile_model) {
+                                      std::span<const ipc::RankInfo> table, const GroupUse& use) {
   Bytes bytes;
   bytes.reserve(table.size_bytes() + kMaxMembers);
   bytes.add(key.group_id);
@@ -99,14 +98,16 @@ std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_
     if (table[rank].two_step_owner != 0) bytes.add(static_cast<std::uint16_t>(rank));
   }
   // One of an older release knows no ranks without members, and would give each some.
-  if (folding_ranks != 0) {
+  if (use.folding_ranks != 0) {
     bytes.add(kFoldingLabel);
-    bytes.add(folding_ranks);
+    bytes.add(use.folding_ranks);
   }
   // The same of ops by tiles.
-  if (tiles) bytes.add(kTilesLabel);
+  if (use.tiles) bytes.add(kTilesLabel);
   // One with another model would choose otherwise.
-  if (tile_model != 0) bytes.add(tile_model);
+  if (use.tile_model != 0) bytes.add(use.tile_model);
+  // One that wants ops, too, would ping, and wait for answers.
+  if (use.transfers_alone) bytes.add(kTransfersLabel);
   return bytes.take();
 }
 
@@ -114,16 +115,14 @@ std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_
 
 std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                            const Agreement& agreement, std::span<const ipc::RankInfo> table,
-                           std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
-  return sip_hash(kDigestKey, bytes_of_table(key, member_count, agreement, table, folding_ranks,
-                                             tiles, tile_model));
+                           const GroupUse& use) {
+  return sip_hash(kDigestKey, bytes_of_table(key, member_count, agreement, table, use));
 }
 
 security::Sha256 table_hash(const GroupKey& key, std::uint16_t member_count,
                             const Agreement& agreement, std::span<const ipc::RankInfo> table,
-                            std::uint16_t folding_ranks, bool tiles, std::uint32_t tile_model) {
-  return security::sha256(
-      bytes_of_table(key, member_count, agreement, table, folding_ranks, tiles, tile_model));
+                            const GroupUse& use) {
+  return security::sha256(bytes_of_table(key, member_count, agreement, table, use));
 }
 
 }  // namespace gradwire::control

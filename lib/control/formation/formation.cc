@@ -101,7 +101,7 @@ void Formation::join(const PendingReply& to, Client& client, const ipc::Message&
   Group& group = **found;
   Member& member = group.members[parsed->request.member];
   member.client_id = client.id;
-  ++client.groups;
+  if (!group.wanted.transfers_alone) ++client.groups;
   member.pid = client.peer.pid;
   member.join_reply = to;
   group.formation_deadline = std::min(group.formation_deadline, now + *bound);
@@ -123,7 +123,8 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
                                         TimeNs now) {
   // First what costs nothing: a table may have 1,024 ranks, and anybody may send as many joins as
   // the daemon answers.
-  if (client.groups >= options_.limits.groups_per_client) {
+  const bool transfers_alone = body.request.transfers_alone();
+  if (!transfers_alone && client.groups >= options_.limits.groups_per_client) {
     return fail(
         ErrorCode::kResourceExhausted,
         fmt::format("the client is already a member of {} groups, and limits.client_groups = {}: "
@@ -143,7 +144,9 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   if (drain_.active()) {
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
-  if (auto room = room_for_group(client.peer.uid); !room) return tl::unexpected(room.error());
+  const auto room =
+      transfers_alone ? room_for_transfer_group(client.peer.uid) : room_for_group(client.peer.uid);
+  if (!room) return tl::unexpected(room.error());
   // Bad tables, and ranks that have no common network, are refused before anybody waits.
   work_.add((kPlanSteps + (keys_.has_keys() ? kTableMacSteps : 0)) * body.table.size());
   auto wanted = plan_request(body, entries_.without_keys(client.peer.uid), lanes_.addresses(),
@@ -165,98 +168,6 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   group->formation_deadline = kNever;
   count_idle_networks(*group);
   return &groups_.add(std::move(group));
-}
-
-Result<void> Formation::room_for_group(uid_t uid) const {
-  const Limits& limits = options_.limits;
-  if (groups_.size() >= limits.groups) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon already has {} groups, and limits.groups = {}",
-                            groups_.size(), limits.groups));
-  }
-  const std::uint32_t of_user = groups_.of_user(uid);
-  if (of_user >= limits.groups_per_user) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} already has {} groups, and limits.user_groups = {}: leave "
-                            "one, or raise limits.user_groups in the daemon's configuration",
-                            uid, of_user, limits.groups_per_user));
-  }
-  return {};
-}
-
-Result<void> Formation::check_member(const Group& group, const ipc::JoinBody& body,
-                                     const Client& client) const {
-  if (group.uid != client.peer.uid) {
-    return fail(ErrorCode::kPermission,
-                fmt::format("{} belongs to another user on this daemon", key_text(group.key)));
-  }
-  if (group.state != GroupState::kGathering) {
-    return fail(ErrorCode::kBusy,
-                fmt::format("{} already exists on this daemon (it is {}): use the next epoch, or "
-                            "wait until all its members have left",
-                            key_text(group.key), name_of(group.state)));
-  }
-  if (body.request.rank != group.rank || body.request.member >= body.request.member_count ||
-      body.request.member >= group.members.size() || body.ranks != group.ranks) {
-    // Names what is wrong with it.
-    if (auto joins = check_join(body, entries_.without_keys(client.peer.uid),
-                                keys_.for_join(client.peer.uid, body.wants));
-        !joins) {
-      return tl::unexpected(joins.error());
-    }
-  }
-  if (body.request.folding_ranks != group.wanted.folding_ranks) {
-    return fail(
-        ErrorCode::kMismatch,
-        fmt::format("member {} joined with {} ranks that have no members, the others on this "
-                    "daemon with {}",
-                    body.request.member, body.request.folding_ranks, group.wanted.folding_ranks));
-  }
-  if (clients_of(body.request) != group.members.size()) {
-    return fail(
-        ErrorCode::kMismatch,
-        fmt::format("member {} joined with {} members per rank, the others on this daemon with {}",
-                    body.request.member, body.request.member_count, group.members.size()));
-  }
-  if (body.request.member >= group.members.size()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("member {} in a rank of {} members: members count from 0",
-                            body.request.member, group.members.size()));
-  }
-  const auto& ours = group.ranks;
-  if (const auto [mine, theirs] = std::ranges::mismatch(ours, body.ranks);
-      mine != ours.end() || theirs != body.ranks.end()) {
-    return fail(
-        ErrorCode::kMismatch,
-        fmt::format("member {} has {} processes and those that joined before have {}; from "
-                    "process {} on they are at other ranks",
-                    body.request.member, body.ranks.size(), ours.size(), mine - ours.begin()));
-  }
-  if (const std::string text = difference(group.table, body.table); !text.empty()) {
-    return fail(
-        ErrorCode::kMismatch,
-        fmt::format(
-            "the rank table of member {} differs from that of the members that joined before: {}",
-            body.request.member, text));
-  }
-  if (auto own = check_own_keys(group.rank, group.table[group.rank],
-                                keys_.for_join(client.peer.uid, body.wants));
-      !own) {
-    return own;
-  }
-  const Member& member = group.members[body.request.member];
-  if (member.joined()) {
-    return fail(ErrorCode::kBusy, fmt::format("member {} has already joined (pid {})",
-                                              body.request.member, member.pid));
-  }
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    if (group.members[i].joined() && group.members[i].client_id == client.id) {
-      return fail(ErrorCode::kBusy, fmt::format("this connection has already joined as member {}: "
-                                                "member {} needs a connection of its own",
-                                                i, body.request.member));
-    }
-  }
-  return {};
 }
 
 void Formation::run(TimeNs now) { start_in_turn(paths_.run(now), now); }

@@ -71,25 +71,27 @@ struct Agreement {
 [[nodiscard]] Result<Agreement> check_join(const ipc::JoinBody& join, const ipc::RankInfo& own,
                                            const JoinKeys& keys = {});
 
-/// Hash over key, agreement, every entry, field by field, and who is at which rank: equal digests
-/// in the hellos mean equal tables.
-/// @param member_count   of each rank, if the agreement has no layout.
-/// @param folding_ranks  so many of the last have no members.
-/// @param tiles          whether the group has ops by tiles.
-/// @param tile_model     by which of its own accord it has them: collective::kTileModel; 0: by
-/// none.
+/// What a group is for, beside what its table says.
+struct GroupUse {
+  std::uint16_t folding_ranks = 0;  ///< so many of the last have no members
+  bool tiles = false;               ///< the group has ops by tiles
+  std::uint32_t tile_model = 0;  ///< by which it chooses them: collective::kTileModel; 0: by none
+  bool transfers_alone = false;  ///< it has no ops
+};
+
+/// Hash over key, agreement, every entry, field by field, who is at which rank, and use: equal
+/// digests in the hellos mean equal tables.
+/// @param member_count  of each rank, if the agreement has no layout.
 [[nodiscard]] std::uint64_t table_digest(const GroupKey& key, std::uint16_t member_count,
                                          const Agreement& agreement,
                                          std::span<const ipc::RankInfo> table,
-                                         std::uint16_t folding_ranks = 0, bool tiles = false,
-                                         std::uint32_t tile_model = 0);
+                                         const GroupUse& use = {});
 
 /// SHA-256 of what table_digest() is of: nobody finds two tables of one hash.
 [[nodiscard]] security::Sha256 table_hash(const GroupKey& key, std::uint16_t member_count,
                                           const Agreement& agreement,
                                           std::span<const ipc::RankInfo> table,
-                                          std::uint16_t folding_ranks = 0, bool tiles = false,
-                                          std::uint32_t tile_model = 0);
+                                          const GroupUse& use = {});
 
 /// Describes where two tables of a group differ; empty if they are equal.
 [[nodiscard]] std::string difference(std::span<const ipc::RankInfo> a,

@@ -225,7 +225,7 @@ void GroupEnds::forget_if_left(std::uint64_t handle) {
   if (group == nullptr || group->plan != nullptr || !group->all_left()) return;
   for (const Member& member : group->members) {
     if (Client* client = member.joined() ? clients_.by_id(member.client_id) : nullptr) {
-      --client->groups;
+      if (!group->wanted.transfers_alone) --client->groups;
     }
   }
   groups_.remove(handle);

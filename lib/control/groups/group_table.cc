@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/groups/group_table.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <iterator>
@@ -29,8 +31,13 @@ const char* name_of(GroupState state) noexcept {
   return "group state?";
 }
 
-std::uint32_t GroupTable::of_user(uid_t uid) const noexcept {
-  const auto found = of_user_.find(uid);
+std::uint32_t GroupTable::count(bool transfers_alone) const noexcept {
+  if (transfers_alone) return transfers_alone_;
+  return static_cast<std::uint32_t>(groups_.size()) - transfers_alone_;
+}
+
+std::uint32_t GroupTable::of_user(uid_t uid, bool transfers_alone) const noexcept {
+  const auto found = of_user_.find({uid, transfers_alone});
   return found == of_user_.end() ? 0 : found->second;
 }
 
@@ -51,10 +58,22 @@ std::vector<std::uint64_t> GroupTable::handles() const {
   return handles;
 }
 
+std::vector<std::uint64_t> GroupTable::handles_after(std::uint64_t last, std::size_t most) const {
+  std::vector<std::uint64_t> handles;
+  const std::size_t count = std::min(most, groups_.size());
+  handles.reserve(count);
+  for (auto next = groups_.upper_bound(last); handles.size() < count; ++next) {
+    if (next == groups_.end()) next = groups_.begin();
+    handles.push_back(next->first);
+  }
+  return handles;
+}
+
 Group& GroupTable::add(std::unique_ptr<Group> group) {
   group->handle = next_handle_++;
   handles_[{group->key.group_id, group->key.epoch}] = group->handle;
-  ++of_user_[group->uid];
+  ++of_user_[{group->uid, group->wanted.transfers_alone}];
+  if (group->wanted.transfers_alone) ++transfers_alone_;
   Group& made = *groups_.emplace(group->handle, std::move(group)).first->second;
   remember_name(made);
   return made;
@@ -63,8 +82,9 @@ Group& GroupTable::add(std::unique_ptr<Group> group) {
 void GroupTable::remove(std::uint64_t handle) {
   const auto found = groups_.find(handle);
   const Group& group = *found->second;
-  const auto of_user = of_user_.find(group.uid);
+  const auto of_user = of_user_.find({group.uid, group.wanted.transfers_alone});
   if (--of_user->second == 0) of_user_.erase(of_user);
+  if (group.wanted.transfers_alone) --transfers_alone_;
   handles_.erase({group.key.group_id, group.key.epoch});
   groups_.erase(found);
 }

@@ -33,12 +33,17 @@ class GroupTable {
   /// By handle.
   [[nodiscard]] const Groups& all() const noexcept { return groups_; }
   [[nodiscard]] std::size_t size() const noexcept { return groups_.size(); }
-  [[nodiscard]] std::uint32_t of_user(uid_t uid) const noexcept;
+  /// Those for transfers alone, or the others.
+  [[nodiscard]] std::uint32_t count(bool transfers_alone) const noexcept;
+  [[nodiscard]] std::uint32_t of_user(uid_t uid, bool transfers_alone) const noexcept;
   /// nullptr if there is none.
   [[nodiscard]] Group* by_handle(std::uint64_t handle) const noexcept;
   [[nodiscard]] Group* by_key(const GroupKey& key) const noexcept;
   /// For steps that may end groups.
   [[nodiscard]] std::vector<std::uint64_t> handles() const;
+  /// Those after `last`, and round again, `most` of them.
+  [[nodiscard]] std::vector<std::uint64_t> handles_after(std::uint64_t last,
+                                                         std::size_t most) const;
   /// By handle; also of groups that have ended.
   [[nodiscard]] const Names& names() const noexcept { return names_; }
 
@@ -54,7 +59,8 @@ class GroupTable {
 
   Groups groups_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> handles_;  ///< by id and epoch
-  std::map<uid_t, std::uint32_t> of_user_;
+  std::map<std::pair<uid_t, bool>, std::uint32_t> of_user_;  ///< and whether for transfers alone
+  std::uint32_t transfers_alone_ = 0;
   std::uint64_t next_handle_ = 1;  ///< 64 bits never run out
   Names names_;
 };

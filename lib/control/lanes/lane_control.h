@@ -56,6 +56,7 @@ struct PlanRequest {
   std::uint32_t pairs_max = 0;                                ///< as ShardConfig's; 0: no transfers
   std::uint16_t streams = 1;                                  ///< as ShardConfig's
   std::string why_no_transfers;                               ///< as TransferAgreement's
+  bool transfers_alone = false;                               ///< as ShardConfig's
   /// As ShardConfig's.
   std::shared_ptr<const collective::Owners> owners;
   GroupSecurity security;

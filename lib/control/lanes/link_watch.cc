@@ -41,6 +41,12 @@ std::optional<wire::IpAddress> hop_to(const port::Port& port, const wire::IpAddr
 
 void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) {
   Links& links = links_[plan];
+  if (request.transfers_alone) {
+    // There may be a thousand, of which nobody waits for anything: such a rank is looked for as
+    // those off the ring are.
+    peers_[plan] = {{request.downstream.front().rank, {}, request.downstream}};
+    return;
+  }
   for (std::uint8_t lane = 0; lane < request.lanes && !request.downstream.empty(); ++lane) {
     add_paths(links, request.downstream, lane, true);
     // With two ranks, one link carries both directions.

@@ -122,6 +122,7 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.downstream_others = others(request.downstream, lane, *down);
     config.upstream_others = others(request.upstream, lane, *up);
   }
+  if (request.transfers_alone) settle_transfers_alone(config);
   if (auto added = add_peers(config, request, lane); !added) return tl::unexpected(added.error());
   // What is encrypted is opened where it lies, whoever sent it and by whichever port it came.
   if (request.keys != nullptr) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/plans/plan_request.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "collective/shapes/shape_ring.h"
@@ -8,6 +10,25 @@
 #include "control/formation/peers.h"
 
 namespace gradwire::control {
+namespace {
+
+/// Whether a group for transfers alone can be formed.
+Result<void> check_transfers_alone(const ipc::JoinBody& join, const TransferAgreement& transfers) {
+  if (join.request.nranks != 2 || join.request.folding_ranks != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a group for transfers alone is of two daemons, which both have "
+                            "processes; this one is of {}, of which {} have none",
+                            join.request.nranks, join.request.folding_ranks));
+  }
+  if (!transfers.possible) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("a group for transfers alone: there are none between these daemons: {}",
+                            transfers.why_not));
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo& own,
                                  std::span<const LocalAddress> addresses, const JoinKeys& keys) {
@@ -30,13 +51,20 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   Connections connections(join.table);
   Connections* const known = wanted.folding_ranks == 0 ? &connections : nullptr;
   TransferAgreement transfers = transfer_agreement(ring, processes, known);
+  if (join.request.transfers_alone()) {
+    if (auto ok = check_transfers_alone(join, transfers); !ok) return tl::unexpected(ok.error());
+  }
   wanted.why_no_transfers = std::move(transfers.why_not);
   if (transfers.possible && !wanted.folds_only()) {
     wanted.streams = transfers.streams;
     wanted.pairs_max =
         processes.members_of(wanted.rank) * processes.count() * std::uint32_t{wanted.streams};
   }
-  TileAgreement tiles = tile_agreement(join.table, wanted.folding_ranks, known, agreement->lanes);
+  wanted.transfers_alone = join.request.transfers_alone();
+  TileAgreement tiles;
+  if (!wanted.transfers_alone) {
+    tiles = tile_agreement(join.table, wanted.folding_ranks, known, agreement->lanes);
+  }
   wanted.tiles = tiles.possible;
   wanted.tiles_for_formats_alone = tiles.for_formats_alone;
   wanted.tile_shares = std::move(tiles.shares);
@@ -44,12 +72,11 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   wanted.why_no_tiles = std::move(tiles.why_not);
   wanted.why_no_formats = std::move(tiles.why_no_formats);
   const std::uint32_t model = wanted.tile_costs != nullptr ? collective::kTileModel : 0;
-  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table,
-                                     wanted.folding_ranks, wanted.tiles, model);
+  const GroupUse use{wanted.folding_ranks, wanted.tiles, model, wanted.transfers_alone};
+  wanted.table_digest = table_digest(wanted.key, wanted.member_count, *agreement, join.table, use);
   wanted.security = agreement->security;
   if (wanted.security.mode != security::Mode::kOff) {
-    wanted.table_hash = table_hash(wanted.key, wanted.member_count, *agreement, join.table,
-                                   wanted.folding_ranks, wanted.tiles, model);
+    wanted.table_hash = table_hash(wanted.key, wanted.member_count, *agreement, join.table, use);
   }
   if (wanted.nranks == 1) return wanted;
   const auto paths = [&](std::uint16_t neighbor, bool downstream) {
@@ -64,6 +91,7 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
     wanted.downstream = std::move(*down);
     wanted.upstream = std::move(*up);
   }
+  if (wanted.transfers_alone) return wanted;
   DirectAgreement direct = direct_agreement(join.table, wanted.folding_ranks, known);
   wanted.direct_bytes = direct.bytes;
   wanted.two_step_bytes = direct.two_step_bytes;

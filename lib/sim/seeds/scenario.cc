@@ -302,19 +302,6 @@ void draw_neighbor(Scenario& s) {
   if (!s.may_abort && random.chance(0.6)) draw_odd_calls(s);
 }
 
-/// What only ops have goes, after all else is drawn.
-void leave_transfers_alone(Scenario& s) {
-  collective::ShardConfig& shard = s.group.shard;
-  shard.transfers_alone = true;
-  shard.direct_bytes = shard.two_step_bytes = shard.gathered_bytes = 0;
-  s.ops.clear();
-  s.cut_after_first_done = false;
-  // A rank may wait for longer than the silence limit for what the other has not posted.
-  Random random(s.seed * 0x9e3779b97f4a7c15u + 26);
-  if (random.chance(0.3)) s.transfers.late_ns = 3 * shard.timeouts.silence_ns / 2;
-  fit_pools(s);
-}
-
 /// The daemon dies in the middle of an op that lasts.
 void draw_death(Scenario& s, Random& random) {
   s.group.shard.timeouts.silence_ns = 150 * kMs;

@@ -45,6 +45,8 @@ void draw_odd_calls(Scenario& scenario);
 void place_neighbor(Scenario& other, Random& random);
 /// Transfers between processes; network, hosts and sizes come first, ops may come later.
 void draw_transfers(Scenario& scenario);
+/// What only ops have goes, after all else is drawn: for profile pairs.
+void leave_transfers_alone(Scenario& scenario);
 /// Halves what takes the most until the mempools fit.
 void fit_pools(Scenario& scenario);
 /// Bytes of the mempools that a world makes for the scenario.

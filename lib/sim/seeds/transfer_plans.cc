@@ -133,4 +133,16 @@ void draw_transfers(Scenario& scenario) {
   Draw(scenario).run();
 }
 
+void leave_transfers_alone(Scenario& s) {
+  collective::ShardConfig& shard = s.group.shard;
+  shard.transfers_alone = true;
+  shard.direct_bytes = shard.two_step_bytes = shard.gathered_bytes = 0;
+  s.ops.clear();
+  s.cut_after_first_done = false;
+  // A rank may wait for longer than the silence limit for what the other has not posted.
+  Random random(s.seed * 0x9e3779b97f4a7c15u + 26);
+  if (random.chance(0.3)) s.transfers.late_ns = 3 * shard.timeouts.silence_ns / 2;
+  fit_pools(s);
+}
+
 }  // namespace gradwire::sim

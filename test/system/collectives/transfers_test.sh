@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Sends, receives, all-to-alls, gathers and scatters through real daemons: 1 to 3 ranks, processes
-# unevenly at them, each kind of memory, in any order; 768 receives that wait while the group's ops
-# go on. Calls that differ are named; so is who is killed in the middle of each. Four ranks on memif
-# links have no way from each to each: refused, by name.
+# unevenly at them, each kind of memory, in any order, in groups for transfers alone, too; 768
+# receives that wait while the group's ops go on. Calls that differ are named; so is who is killed
+# in the middle of each. Four ranks on memif links have no way from each to each: refused, by name.
 . "$(dirname "$0")/../_init.sh"
 
 transfers() { "$python" "$programs/transfers.py" "$@"; }
@@ -47,6 +47,13 @@ expect "memory that is not shared" transfers --copied --places 1,0,2,0 $(sockets
 # shellcheck disable=SC2046
 expect "two daemons" transfers --places 1,0 $(sockets 2)
 # shellcheck disable=SC2046
+expect "two daemons, in groups for transfers alone" transfers --alone --places 1,0 $(sockets 2)
+# shellcheck disable=SC2046
+expect "the same, uneven, in any order" transfers --alone --places 1,0,0,1,0 $(sockets 2)
+# shellcheck disable=SC2046
+expect "the same, calls that differ, and who is late" \
+  transfers --alone --mismatch --places 0,1,1 $(sockets 2)
+# shellcheck disable=SC2046
 expect "one daemon alone" transfers --places 0,0,0 $(sockets 1)
 # shellcheck disable=SC2046
 expect "calls that differ, and who is late" transfers --mismatch $(sockets 3)
@@ -86,6 +93,8 @@ step "3 daemons that lose, double and reorder packets"
 memif_ring_start 3 --faults.drop 0.01 --faults.duplicate 0.01 --faults.reorder 0.02
 # shellcheck disable=SC2046
 expect "uneven, in any order" transfers --places 2,0,0,1,0 $(sockets 3)
+# shellcheck disable=SC2046
+expect "in groups for transfers alone" transfers --alone --places 1,0,0 $(sockets 2)
 "$gradwire_cli" counters --socket "$(daemon_socket 0)" >"$run_dir/counters"
 expect_text "what was lost was pulled again" 'lane\.0\.transport\.pieces_pulled_again +[1-9]' \
   "$run_dir/counters"

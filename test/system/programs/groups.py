@@ -21,7 +21,7 @@ from ring import WAIT_S, new_group_id, random_values
 class Part:
     """A group of some of the job's processes: `group[p]` of its process p."""
 
-    def __init__(self, clients, infos, processes):
+    def __init__(self, clients, infos, processes, **options):
         self.processes = processes
         self.group = [None] * len(processes)
         self.errors = []
@@ -30,7 +30,7 @@ class Part:
         def join(p):
             try:
                 self.group[p] = clients[processes[p]].join_processes(
-                    group_id, 1, p, [infos[q] for q in processes], timeout=60)
+                    group_id, 1, p, [infos[q] for q in processes], timeout=60, **options)
             except gradwire.GradwireError as error:
                 self.errors.append(f"process {p}: {error}")
 

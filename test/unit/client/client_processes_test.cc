@@ -184,8 +184,8 @@ TEST_CASE("what is wrong with a group's processes is told by number") {
   config.infos = nullptr;
   refused(config, GW_INVALID_ARGUMENT, "infos is NULL");
   config = job.config(0);
-  config.reserved = 1;
-  refused(config, GW_UNSUPPORTED, "gw_processes_config.reserved is 1");
+  config.flags = 2;
+  refused(config, GW_UNSUPPORTED, "gw_processes_config.flags is 0x2");
   config.struct_bytes = 8;
   refused(config, GW_INVALID_ARGUMENT, "set it to sizeof(gw_processes_config)");
 

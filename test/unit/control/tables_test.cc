@@ -73,13 +73,13 @@ TEST_CASE("a group is found by its handle and its key, and no handle comes twice
   CHECK(groups.by_handle(first.handle) == &first);
   CHECK(groups.by_key({7, 2}) == &second);
   CHECK(groups.by_key({8, 1}) == nullptr);
-  CHECK(groups.of_user(500) == 1);
+  CHECK(groups.of_user(500, false) == 1);
   CHECK(groups.handles() == std::vector{first.handle, second.handle});
   const std::uint64_t gone = first.handle;
   groups.remove(gone);
   CHECK(groups.by_handle(gone) == nullptr);
   CHECK(groups.by_key({7, 1}) == nullptr);
-  CHECK(groups.of_user(500) == 0);
+  CHECK(groups.of_user(500, false) == 0);
   CHECK(groups.add(group_of(7, 1, 500)).handle > second.handle);
 }
 

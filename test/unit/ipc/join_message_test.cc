@@ -82,8 +82,8 @@ TEST_CASE(
              Catch::Contains("security 4, must be 0 to 3"));
   JoinRequest odd;
   odd.nranks = 1;
-  odd.has_wants = 2;
-  CHECK_THAT(refusal(bytes_of(odd)), Catch::Contains("has_wants"));
+  odd.flags = 4;
+  CHECK_THAT(refusal(bytes_of(odd)), Catch::Contains("flags 0x4"));
 }
 
 TEST_CASE("a join with wrong counts is refused") {
