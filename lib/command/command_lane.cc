@@ -45,7 +45,7 @@ void CommandLane::add_event(std::uint32_t client_id, std::uint32_t handle,
 }
 
 bool CommandLane::waits_for_input() const noexcept {
-  return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) noexcept {
+  return std::any_of(with_ops_.begin(), with_ops_.end(), [](const Group* group) noexcept {
     return group->ready_seq != group->called_seq && !group->aborted;
   });
 }
@@ -79,6 +79,7 @@ void CommandLane::add_group(std::uint64_t group_handle,
     group->factors.resize(kOpSlots * member_clients.size());
   }
   group_index_[group_handle] = group.get();
+  if (!limits.transfers_alone) with_ops_.push_back(group.get());
   groups_.push_back(std::move(group));
   handing_.reserve(groups_.size());
   ending_.reserve(groups_.size());
@@ -135,6 +136,7 @@ void CommandLane::release_if_done(Group& group) noexcept {
   }
   group_index_.erase(group.handle);
   std::erase(handing_, &group);
+  std::erase(with_ops_, &group);
   std::erase_if(groups_, [&](const auto& each) { return each.get() == &group; });
 }
 

@@ -145,6 +145,7 @@ class CommandLane {
   MemoryTable memories_;
   Answers answers_;
   std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<Group*> with_ops_;                           // those that are not for transfers alone
   std::unordered_map<std::uint64_t, Group*> group_index_;  // by handle
   std::vector<Group*> handing_;  // groups that may have ops not yet passed to every lane
   std::size_t next_handing_ = 0;

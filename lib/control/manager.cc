@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 
 namespace gradwire::control {
 namespace {
@@ -16,8 +17,8 @@ namespace {
 /// Of a key that is made while a group runs: some 10 microseconds.
 constexpr std::uint64_t kKeySteps = 10;
 constexpr std::uint64_t kNoticesPerRound = 1024;
-/// Groups whose deadlines a round looks at.
-constexpr std::size_t kDeadlinesPerRound = 256;
+/// Groups of which a round looks whether their members have left in time; they take turns.
+constexpr std::size_t kLeaveLooksPerRound = 64;
 
 // Steps, besides those that are counted where the work is done.
 /// Makes a hugepage and three descriptors.
@@ -201,11 +202,15 @@ void Manager::take_notices(TimeNs now) {
 void Manager::check_deadlines(TimeNs now) {
   formation_.begin_deadlines();
   std::optional<Published> published;
-  // By handle, since each of these steps may end the group; groups take turns.
-  for (const std::uint64_t handle : groups_.handles_after(looked_at_, kDeadlinesPerRound)) {
+  // By handle, since each of these steps may end the group.
+  const std::set<std::uint64_t> forming = groups_.forming();
+  for (const std::uint64_t handle : forming) {
+    work_.add(1);
+    if (Group* group = groups_.by_handle(handle)) formation_.check_deadline(*group, now, published);
+  }
+  for (const std::uint64_t handle : groups_.handles_after(looked_at_, kLeaveLooksPerRound)) {
     work_.add(1);
     looked_at_ = handle;
-    if (Group* group = groups_.by_handle(handle)) formation_.check_deadline(*group, now, published);
     if (Group* group = groups_.by_handle(handle)) ends_.check_leave_deadline(*group, now);
   }
 }

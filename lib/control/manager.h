@@ -133,7 +133,7 @@ class Manager {
   StatusMaker status_;
   Texts texts_;
   Progress progress_;
-  std::uint64_t looked_at_ = 0;  ///< the group whose deadlines were looked at last
+  std::uint64_t looked_at_ = 0;  ///< of which it was looked at last whether its members left
 };
 
 }  // namespace gradwire::control

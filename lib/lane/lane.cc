@@ -43,6 +43,7 @@ Lane::Lane(const LaneConfig& config)
       slots_(config.max_groups),
       groups_(config.hash_secret, config.max_groups),
       statuses_(config.max_groups),
+      idle_(config.max_groups),
       polling_(config.polling) {
   in_use_.reserve(config.max_groups);
   awake_.reserve(config.max_groups);
@@ -129,14 +130,16 @@ void Lane::publish(TimeNs now) noexcept {
     slot.members.since = since;
     const collective::ShardStatus status = slot.shard->status(now);
     statuses_[index].write({slot.handle, status, slot.members});
+    idle_[index].store(slot.shown, std::memory_order_relaxed);
     commands_->heard_posted(slot.handle, status.downstream_posted_op_seq);
   }
 }
 
-std::vector<command::PublishedStatus> Lane::published() const {
+std::vector<command::PublishedStatus> Lane::published(Which which) const {
   std::vector<command::PublishedStatus> out;
-  for (const Snapshot<command::PublishedStatus>& snapshot : statuses_) {
-    const command::PublishedStatus published = snapshot.read();
+  for (std::size_t i = 0; i < statuses_.size(); ++i) {
+    if (which == Which::kNotIdle && idle_[i].load(std::memory_order_relaxed)) continue;
+    const command::PublishedStatus published = statuses_[i].read();
     if (published.group_handle != 0) out.push_back(published);
   }
   return out;
@@ -151,7 +154,8 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   if (commands_->waits_for_input()) {
     earliest = std::min(earliest, now + kInputLookNs);
   }
-  for (const std::uint16_t index : in_use_) {
+  earliest = std::min(earliest, resting_deadline_);
+  for (const std::uint16_t index : awake_) {
     const GroupSlot& slot = slots_[index];
     if (slot.closed) continue;
     // If the port's rate has stopped a group, it has nothing to do before this time.

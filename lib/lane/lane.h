@@ -108,9 +108,10 @@ class Lane {
   [[nodiscard]] std::size_t groups_awake() const noexcept { return awake_.size(); }
   /// Any thread.
   [[nodiscard]] const TraceRing& trace() const noexcept { return trace_; }
-  /// The status of all groups on this lane, each at most kPublicationNs of the lane's time old. Any
-  /// thread; allocates.
-  [[nodiscard]] std::vector<command::PublishedStatus> published() const;
+  enum class Which : std::uint8_t { kAll, kNotIdle };
+  /// The status of groups on this lane, each at most kPublicationNs of the lane's time old: of all,
+  /// or not of those for transfers alone that have none under way. Any thread; allocates.
+  [[nodiscard]] std::vector<command::PublishedStatus> published(Which which = Which::kAll) const;
 
  private:
   struct LanePort {
@@ -153,6 +154,7 @@ class Lane {
     std::uint64_t polled = 0;        // the last round that called it
     std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
     TimeNs wake_at = kNever;         // while it rests
+    TimeNs deadline = kNever;        // its shard's, when it began to rest
     const collective::OpSpec* specs = nullptr;
     std::uint64_t ready_seq = 0;   // ops up to this one may be posted
     std::uint64_t posted_seq = 0;  // ops up to this one were posted
@@ -306,7 +308,8 @@ class Lane {
   std::vector<std::uint16_t> in_use_;  // indexes into slots_
   // Those of in_use_ whose shards a round calls; the others rest.
   std::vector<std::uint16_t> awake_;
-  TimeNs next_wake_ = kNever;  // not later than the earliest wake_at
+  TimeNs next_wake_ = kNever;         // not later than the earliest wake_at
+  TimeNs resting_deadline_ = kNever;  // likewise of `deadline`, and not before next_wake_
   std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::uint32_t resting_moving_ = 0;     // of these, groups that have one of a collective
@@ -315,6 +318,7 @@ class Lane {
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;                                         // groups that are not closed
   std::vector<Snapshot<command::PublishedStatus>> statuses_;  // indexed like slots_
+  std::vector<std::atomic<bool>> idle_;                       // likewise: GroupSlot::shown
   TimeNs next_publication_ = 0;
   std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;

@@ -75,7 +75,7 @@ void Lane::wake(GroupSlot& slot) noexcept {
 }
 
 void Lane::wake_due(TimeNs now) noexcept {
-  next_wake_ = kNever;
+  next_wake_ = resting_deadline_ = kNever;
   std::size_t woken = 0;
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
@@ -87,6 +87,7 @@ void Lane::wake_due(TimeNs now) noexcept {
       ++woken;
     } else {
       next_wake_ = std::min(next_wake_, slot.wake_at);
+      resting_deadline_ = std::min(resting_deadline_, slot.deadline);
     }
   }
 }
@@ -99,6 +100,7 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   const TimeNs deadline = slot.closed ? kNever : slot.shard->deadline(now);
   if (deadline < now + kRestNsMin) return;
   slot.awake = false;
+  slot.deadline = deadline;
   slot.moves = slot.done < slot.ready_seq;
   slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
   slot.wake_at = slot.closed ? kNever : std::min(deadline, longest_rest(slot, now));
@@ -106,6 +108,7 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   if (slot.moves) ++resting_moving_;
   resting_streams_ += slot.streams;
   next_wake_ = std::min(next_wake_, slot.wake_at);
+  resting_deadline_ = std::min(resting_deadline_, deadline);
   // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
   awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));

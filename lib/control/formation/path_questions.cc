@@ -162,7 +162,8 @@ bool PathQuestions::is_resolved(Group& group, TimeNs now) {
 PathQuestions::Users PathQuestions::run(TimeNs now) {
   Users users;
   std::size_t count = 0;
-  for (const auto& [handle, group] : groups_.all()) {
+  for (const std::uint64_t handle : groups_.forming()) {
+    const Group* const group = groups_.by_handle(handle);
     if (group->state != GroupState::kResolving) continue;
     users[group->uid].push_back(handle);
     ++count;

@@ -30,7 +30,7 @@ class PathQuestions {
   using Users = std::map<uid_t, std::vector<std::uint64_t>>;
 
   /// All of them outlive it.
-  PathQuestions(LaneControl& lanes, const GroupTable& groups, GroupEnds& ends, WorkMeter& work)
+  PathQuestions(LaneControl& lanes, GroupTable& groups, GroupEnds& ends, WorkMeter& work)
       : lanes_(lanes), groups_(groups), ends_(ends), work_(work) {}
 
   /// From now on the group asks for the paths that it wants.
@@ -57,7 +57,7 @@ class PathQuestions {
                                              TimeNs now);
 
   LaneControl& lanes_;
-  const GroupTable& groups_;
+  GroupTable& groups_;
   GroupEnds& ends_;
   WorkMeter& work_;
   std::map<uid_t, std::uint64_t> asked_of_user_;  ///< as Questions::turn, of users that resolve

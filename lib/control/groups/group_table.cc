@@ -58,6 +58,14 @@ std::vector<std::uint64_t> GroupTable::handles() const {
   return handles;
 }
 
+const std::set<std::uint64_t>& GroupTable::forming() {
+  std::erase_if(forming_, [this](std::uint64_t handle) {
+    const Group* group = by_handle(handle);
+    return group == nullptr || group->state > GroupState::kForming;
+  });
+  return forming_;
+}
+
 std::vector<std::uint64_t> GroupTable::handles_after(std::uint64_t last, std::size_t most) const {
   std::vector<std::uint64_t> handles;
   const std::size_t count = std::min(most, groups_.size());
@@ -74,6 +82,7 @@ Group& GroupTable::add(std::unique_ptr<Group> group) {
   handles_[{group->key.group_id, group->key.epoch}] = group->handle;
   ++of_user_[{group->uid, group->wanted.transfers_alone}];
   if (group->wanted.transfers_alone) ++transfers_alone_;
+  forming_.insert(group->handle);
   Group& made = *groups_.emplace(group->handle, std::move(group)).first->second;
   remember_name(made);
   return made;

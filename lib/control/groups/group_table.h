@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ class GroupTable {
   [[nodiscard]] Group* by_key(const GroupKey& key) const noexcept;
   /// For steps that may end groups.
   [[nodiscard]] std::vector<std::uint64_t> handles() const;
+  /// Of those that form.
+  [[nodiscard]] const std::set<std::uint64_t>& forming();
   /// Those after `last`, and round again, `most` of them.
   [[nodiscard]] std::vector<std::uint64_t> handles_after(std::uint64_t last,
                                                          std::size_t most) const;
@@ -61,7 +64,8 @@ class GroupTable {
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> handles_;  ///< by id and epoch
   std::map<std::pair<uid_t, bool>, std::uint32_t> of_user_;  ///< and whether for transfers alone
   std::uint32_t transfers_alone_ = 0;
-  std::uint64_t next_handle_ = 1;  ///< 64 bits never run out
+  std::set<std::uint64_t> forming_;  ///< and some that do no more
+  std::uint64_t next_handle_ = 1;    ///< 64 bits never run out
   Names names_;
 };
 

@@ -84,6 +84,7 @@ void LinkWatch::remove(const command::GroupPlan* plan) {
   }
   links_.erase(found);
   peers_.erase(plan);
+  by_handle_.erase(plan->group_handle);
   for (auto& [request, move] : moves_) {
     if (move.plan == plan) move.plan = nullptr;
   }
@@ -110,16 +111,12 @@ std::uint64_t LinkWatch::moved() const noexcept {
 
 void LinkWatch::look(TimeNs now) {
   if (links_.empty()) return;
-  std::unordered_map<std::uint64_t, std::pair<const command::GroupPlan*, Links*>> by_handle;
-  for (auto& [plan, links] : links_) {
-    by_handle.emplace(plan->group_handle, std::pair{plan, &links});
-  }
   for (std::uint8_t lane = 0; lane < datapath_.lanes(); ++lane) {
-    for (const command::PublishedStatus& published : datapath_.lane(lane).published()) {
-      const auto found = by_handle.find(published.group_handle);
-      if (found == by_handle.end()) continue;
-      const auto& [plan, links] = found->second;
-      for (WatchedLink& link : *links) {
+    const auto all = datapath_.lane(lane).published(lane::Lane::Which::kNotIdle);
+    for (const command::PublishedStatus& published : all) {
+      const command::GroupPlan* const plan = plan_of(published.group_handle);
+      if (plan == nullptr) continue;
+      for (WatchedLink& link : links_.at(plan)) {
         if (link.lane != lane) continue;
         note_path(*plan, link, published.status, now);
         look_at(link, published.status, now);
@@ -133,6 +130,16 @@ void LinkWatch::look(TimeNs now) {
       if (link.silent) neighbors_[link.path.port].suspect(link.path.hop, now);
     }
   }
+}
+
+const command::GroupPlan* LinkWatch::plan_of(std::uint64_t handle) {
+  const auto found = by_handle_.find(handle);
+  if (found != by_handle_.end()) return found->second;
+  // A plan gets its handle after add().
+  for (const auto& [plan, links] : links_) {
+    if (plan->group_handle == handle) return by_handle_.emplace(handle, plan).first->second;
+  }
+  return nullptr;
 }
 
 void LinkWatch::look_off_ring(const command::GroupPlan* plan, const collective::ShardStatus& status,

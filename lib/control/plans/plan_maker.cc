@@ -130,7 +130,8 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
       config.received_mbufs_are_exclusive &= each->row().rx_exclusive;
     }
   }
-  auto backend = make_backend(lane);
+  // Nothing is reduced where there are transfers alone.
+  auto backend = request.transfers_alone ? reduce::make_cpu_backend(1) : make_backend(lane);
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");
   }
