@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""transfer_groups.py --pid PID SOCKET SOCKET: processor time and memory of the first daemon, which is
-PID, with so many idle groups for transfers alone."""
+"""transfer_groups.py --pid PID SOCKET SOCKET: processor time and memory of the first daemon, whose
+process id is PID, with so many idle groups for transfers alone."""
 
 import argparse
 import os

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # What groups for transfers alone cost two daemons on one memif link while nobody waits: processor
-# time by thread, and memory, with 0, 100 and 1,000 of them, and how long forming them takes. Run it as root on a quiet machine, after scripts/test.sh has built.
+# time by thread, and memory, with 0, 100 and 1,000 of them, and how long forming them takes. Run it
+# as root on a quiet machine, after scripts/test.sh has built.
 #
 # usage: test/perf/transfer_groups.sh [BUILD_FOLDER] [SECONDS]     default: build 10
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
