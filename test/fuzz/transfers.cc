@@ -57,8 +57,10 @@ collective::ShardConfig config_from(Input& input) {
   config.congestion = static_cast<transport::CongestionKind>(input.pick(3));
   config.timeouts.silence_ns = 2'000'000'000;
   if (config.nranks == 1) return config;
+  const bool alone = config.nranks == 2 && (room & 0x83) == 3;
   add_peers(config, collective::upstream_rank(config.rank, config.nranks),
             collective::downstream_rank(config.rank, config.nranks));
+  if (alone) settle_transfers_alone(config);
   return config;
 }
 
