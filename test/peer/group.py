@@ -15,6 +15,7 @@ from .transfers import Transfers
 
 OFF_RING = (wire.CONTRIBUTION, wire.RECEIPT, wire.INQUIRY)
 MOVES = (wire.PIECE, wire.OFFER, wire.PULL)
+GREETINGS = (wire.HELLO, wire.HELLO_ACK, wire.BYE, wire.BYE_ACK)
 LEAVE_NS = 2000 * MS
 ABORT_SPACES_NS = [8 * MS, 16 * MS, 32 * MS, 50 * MS]
 
@@ -31,13 +32,14 @@ class SilentOp:
 
 class Group:
     """@param entries table.Entry of each rank; node: see peer.Peer; lies: fields of hellos that
-    are not so."""
+    are not so; alone: it is for transfers alone."""
 
-    def __init__(self, node, group_id, epoch, entries, rank, lies):
+    def __init__(self, node, group_id, epoch, entries, rank, lies, alone=False):
         self.node, self.group_id, self.epoch = node, group_id, epoch
         self.entries, self.rank, self.nranks = entries, rank, len(entries)
         self.tag = table.group_tag(group_id, epoch)
-        self.digest = table.table_digest(group_id, epoch, entries)
+        self.alone = alone
+        self.digest = table.table_digest(group_id, epoch, entries, alone)
         self.payload_bytes = table.payload_bytes(entries)
         self.eager_chunks = entries[0].eager_chunks
         self.data_has_crc = entries[0].data_has_crc
@@ -164,6 +166,8 @@ class Group:
 
     def _take_from_neighbor(self, packet, lane, link):
         require(link in (lane.up, lane.down), f"a neighbor's packet, not rank {link.rank}'s")
+        require(not self.alone or packet.type in GREETINGS,
+                f"no packet of type {packet.type} in a group for transfers alone")
         if packet.type == wire.DATA:
             lane.take_data(packet, link)
             return

@@ -186,7 +186,7 @@ class Lane:
         if not self.answered and now - self.hello_ns >= HELLO_NS:
             self.hello_ns = now
             self.hello(wire.HELLO, self.down)
-        if not self.formed:
+        if not self.formed or group.alone:
             return
         for op_seq in [seq for seq in self.held if self.by_all() >= seq]:
             self.held.remove(op_seq)

@@ -26,9 +26,9 @@ class Peer:
         self.on_packet = None  # called with each packet that was taken
         network.add(self)
 
-    def join(self, group_id, epoch, infos, rank, lies=None):
+    def join(self, group_id, epoch, infos, rank, lies=None, alone=False):
         group = Group(self, group_id, epoch, [table.Entry(info) for info in infos], rank,
-                      lies or {})
+                      lies or {}, alone)
         require(infos[rank] == self.entry, "the own entry at the own rank")
         self.groups[group.tag] = group
         return group

@@ -108,7 +108,7 @@ class GroupKeys:
         self.keys, self.file, self.group = keys, file, group
         self.mode = table.mode(group.entries)
         self.flag = security.FLAGS[self.mode]
-        self.table_hash = table.table_hash(group.group_id, group.epoch, group.entries)
+        self.table_hash = table.table_hash(group.group_id, group.epoch, group.entries, group.alone)
 
     def link(self, lane, sender, receiver):
         """The keys of one direction between this rank and another."""

@@ -95,8 +95,9 @@ class Meeting:
     next_group = crc32c((os.path.basename(sys.argv[0]) + os.environ.get("GRADWIRE_SECURITY", "")
                          ).encode()) << 32
 
-    def __init__(self, network, members, lies=None, wants=None, refused=False):
+    def __init__(self, network, members, lies=None, wants=None, refused=False, alone=False):
         self.network, self.members, self.wants = network, members, wants or {}
+        self.alone = alone
         self.infos = [member.entry if isinstance(member, Peer) else member.describe(**self.wants)
                       for member in members]
         Meeting.next_group += 1
@@ -124,14 +125,15 @@ class Meeting:
     def _join(self, rank):
         try:
             self.groups[rank] = self.members[rank].join(self.group_id, self.epoch, rank, self.infos,
-                                                        timeout=30, **self.wants)
+                                                        timeout=30,
+                                                        transfers_alone=self.alone, **self.wants)
         except gradwire.GradwireError as error:
             self.errors.append(f"rank {rank}: {error}")
 
     def _join_peer(self, rank, lies):
         try:
             self.groups[rank] = self.members[rank].join(self.group_id, self.epoch, self.infos, rank,
-                                                        lies)
+                                                        lies, self.alone)
         except Refused as why:
             self.refusals.append(f"rank {rank}: {why}")
 

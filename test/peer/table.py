@@ -83,22 +83,26 @@ def payload_bytes(entries):
     return min(entry.payload_bytes for entry in entries) & ~63
 
 
-def table_digest(group_id, epoch, entries):
-    return siphash(0x6772616477697265, 0x7461626C65207631, table_bytes(group_id, epoch, entries))
+def table_digest(group_id, epoch, entries, alone=False):
+    return siphash(0x6772616477697265, 0x7461626C65207631,
+                   table_bytes(group_id, epoch, entries, alone))
 
 
-def table_hash(group_id, epoch, entries):
-    return hashlib.sha256(table_bytes(group_id, epoch, entries)).digest()
+def table_hash(group_id, epoch, entries, alone=False):
+    return hashlib.sha256(table_bytes(group_id, epoch, entries, alone)).digest()
 
 
-def table_bytes(group_id, epoch, entries):
-    """What both are of. Of one member at each rank, and no ranks without members."""
+def table_bytes(group_id, epoch, entries, alone):
+    """What both are of. Of one member at each rank, and no ranks without members.
+    @param alone the group is for transfers alone."""
     data = struct.pack("<QIHHIBI", group_id, epoch, len(entries), 1, payload_bytes(entries),
                        min(entry.lanes for entry in entries), entries[0].features)
     data += b"".join(entry.data for entry in entries)
     for rank, entry in enumerate(entries):
         if entry.wants_to_own:
             data += struct.pack("<H", rank)
+    if alone:
+        data += struct.pack("<I", 0x78666572)
     return data
 
 

@@ -5,6 +5,7 @@ groups of two to five ranks and do every op in every shape, and transfers. Every
 is compared, and the daemons must find nothing wrong with what the peer sends."""
 
 import sys
+import time
 
 import numpy as np
 
@@ -97,8 +98,9 @@ def transfers(stage):
     them."""
     daemon = stage.clients[0]
     p, q = stage.peers[:2]
-    for members in ((p, daemon), (daemon, p), (q, daemon, p)):
-        meeting = stage.meet(*members)
+    for members, alone in (((p, daemon), False), ((daemon, p), False), ((q, daemon, p), False),
+                           ((p, daemon), True), ((daemon, p), True)):
+        meeting = stage.meet(*members, alone=alone)
         here = members.index(daemon)
         group = meeting.groups[here]
         for rank, peer in enumerate(meeting.groups):
@@ -110,7 +112,17 @@ def transfers(stage):
                              group.recv, rank, sent)
                 one_transfer(stage, size, peer.transfers.receive(here, size, tag=4),
                              group.send, rank, sent)
+        if alone:
+            stage.network.run_until(lambda m=meeting: is_quiet(stage, m.peers()[0]),
+                                    "nothing goes while nobody waits")
         meeting.leave()
+
+
+def is_quiet(stage, peer):
+    """Whether nothing came from the daemon or went there in ten ping intervals."""
+    before, until = (peer.came, peer.went), time.monotonic() + 0.5
+    stage.network.run_until(lambda: time.monotonic() > until, "some ping intervals pass")
+    return (peer.came, peer.went) == before
 
 
 def one_transfer(stage, size, end, function, rank, sent):

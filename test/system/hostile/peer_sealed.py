@@ -31,18 +31,21 @@ NEXT_KEY, JOB_KEY = bytes(range(1, 33)), bytes(range(0, 64, 2))
 
 
 def groups(stage):
-    """Two to four ranks: exchanges, the ring, direct ops, owners, gathered ones, transfers."""
+    """Two to four ranks: exchanges, the ring, direct ops, owners, gathered ones, transfers, also of
+    groups that have nothing else."""
     a, b = stage.clients
     p, q = stage.peer(), stage.peer()
     r = stage.peer(direct_kib=64, two_step_kib=16)
     g = stage.peer(direct_kib=64, two_step_kib=16, gathered_ranks=2)
     before = [stage.drops(daemon) for daemon in range(2)]
-    for members in ((p, a), (a, p), (p, a, q), (p, a, q, b), (r, a), (r, a, p), (g, a, b)):
-        meeting = stage.meet(*members)
+    every = ((p, a), (a, p), (p, a, q), (p, a, q, b), (r, a), (r, a, p), (g, a, b))
+    for members, alone in [(some, False) for some in every] + [((p, a), True), ((a, p), True)]:
+        meeting = stage.meet(*members, alone=alone)
         require(all(group.keys.mode == MODES[stage.mode] and group.payload_bytes == 1344
                     for group in meeting.peers()), "the table's mode and payload")
-        every_collective(meeting, (1, 1023), ("fp32",))
-        meeting.check(Call(ALL, "bf16", 30_011))
+        if not alone:
+            every_collective(meeting, (1, 1023), ("fp32",))
+            meeting.check(Call(ALL, "bf16", 30_011))
         here = members.index(a)
         for rank, peer in enumerate(meeting.groups):
             if members[rank] is not p:
