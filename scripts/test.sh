@@ -7,6 +7,7 @@
 usage() {
   cat <<TEXT
 scripts/test.sh [--clang] [--sanitize KINDS [--lean]] [--suites LIST [--needed]] [--build FOLDER]
+                [--build-only] [--no-setup] [--times N]
 
 Installs what is missing, reserves hugepages, builds, and runs the tests of the default suites:
 fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per target), system
@@ -31,6 +32,7 @@ fast (units), sim (the ring in virtual time), fuzz (arbitrary input, 5 s per tar
   --build FOLDER    build folder; default build, build-clang, build-sanitize
   --build-only      build and run nothing
   --no-setup        do not install packages or reserve hugepages
+  --times N         each test may take N times as long: other work runs beside
   --help            this text
 
 Exit status: 0 if no test failed. Logs: FOLDER/meson-logs.
@@ -45,6 +47,7 @@ folder=
 setup=1
 build_only=0
 needed=0
+times=1
 while (($# > 0)); do
   case $1 in
     --build-only) build_only=1 ;;
@@ -55,6 +58,7 @@ while (($# > 0)); do
     --suites) suites=${2:?--suites needs a value} && shift ;;
     --build) folder=${2:?--build needs a value} && shift ;;
     --no-setup) setup=0 ;;
+    --times) times=${2:?--times needs a value} && shift ;;
     --help) usage && exit 0 ;;
     *) usage >&2 && die "unknown option '$1'." ;;
   esac
@@ -114,6 +118,7 @@ fi
 for suite in ${suites//,/ }; do rm -f "$folder"/meson-logs/suite-*"$suite"*.json; done
 export GRADWIRE_SANITIZE=$sanitize
 . "$repo_root/scripts/lib/sanitizers.sh"
+timeout_multiplier=$((timeout_multiplier * times))
 # What computes runs together, two tests at once to the end; what waits for daemons apart from it.
 units=() stories=()
 for suite in ${suites//,/ }; do
