@@ -34,6 +34,7 @@ Result<host::Subject> subject_of(const std::string& path) {
     if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
     subject.pci |= !port.device.starts_with("net_");
     subject.nics |= !port.device.starts_with("net_memif");
+    subject.kernel_ports |= port.device.starts_with("net_af_");
     subject.mtu = std::max(subject.mtu, port.mtu);
   }
   subject.base_udp_port = static_cast<std::uint16_t>(config->lanes.base_udp_port);

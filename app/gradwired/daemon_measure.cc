@@ -56,7 +56,10 @@ Result<void> Daemon::measure() {
 
 host::Subject Daemon::host_subject() const {
   host::Subject subject;
+  subject.pci = false;
   for (const config::PortSection& port : config_.ports) {
+    subject.pci |= !port.device.starts_with("net_");
+    subject.kernel_ports |= port.device.starts_with("net_af_");
     // Devices that the EAL creates itself (memif, af_xdp) have no PCI slot and no kernel driver.
     if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
   }

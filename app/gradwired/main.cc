@@ -142,7 +142,11 @@ int run(std::span<const char* const> arguments) {
                                              config->daemon.control_socket + ".xdp");
   if (!steering) return complain(steering.error(), kFailed);
   const auto started = port::start_eal(std::move(*eal_arguments));
-  if (!started) return complain(started.error(), kFailed);
+  if (!started) {
+    Error error = started.error();
+    error.message += why_no_eal(host::Machine());
+    return complain(error, kFailed);
+  }
   count_signals();
   give_back_large_blocks();
   allow_descriptors();

@@ -108,6 +108,17 @@ void report_host(const host::Machine& machine, const host::Subject& subject, Rep
   }
 }
 
+std::string why_no_eal(const host::Machine& machine) {
+  host::Findings findings;
+  host::check_container(machine, {}, findings);
+  std::string text;
+  for (const host::Finding& finding : findings) {
+    if (finding.verdict == host::Verdict::kOk) continue;
+    text += "; it may be this: " + host::to_sentence(finding);
+  }
+  return text;
+}
+
 Result<std::vector<host::CoreFacts>> cores_of_lcore(unsigned lcore) {
   const rte_cpuset_t cpus = rte_lcore_cpuset(lcore);
   std::vector<host::CoreFacts> cores;

@@ -33,6 +33,9 @@ void report_hashed_queues(const port::Port& port, Report& report);
 /// Where the GPU and a port are not near each other.
 void report_gpu(const reduce::GpuDevice& gpu, const port::Port& port, Report& report);
 
+/// What a container, if this is one, keeps from the EAL, to be added to its error; empty if
+/// nothing.
+[[nodiscard]] std::string why_no_eal(const host::Machine& machine);
 /// What of the host itself is not as it should be; nothing else of it is told.
 void report_host(const host::Machine& machine, const host::Subject& subject, Report& report);
 

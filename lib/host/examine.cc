@@ -21,6 +21,8 @@ Findings examine(const Machine& machine, const Subject& subject) {
   check_versions(machine, out);
   check_hugepages(machine, subject, out);
   check_memlock(machine, out);
+  check_container(machine, subject, out);
+  check_shared_memory(machine, out);
   if (subject.pci) check_iommu(machine, subject, out);
   if (subject.nics) {
     check_nics(machine, subject, out);
@@ -39,6 +41,7 @@ Findings examine(const Machine& machine, const Subject& subject) {
 
 Findings examine_for_daemon(const Machine& machine, const Subject& subject) {
   Findings out;
+  check_container(machine, subject, out);
   if (!subject.devices.empty()) {
     check_iommu(machine, subject, out);
     check_pcie(machine, subject, out);

@@ -17,8 +17,9 @@ namespace gradwire::host {
 /// What the daemon on this host uses or will use; an empty member is not known.
 struct Subject {
   std::vector<std::string> devices;  ///< PCI addresses or interfaces; empty: every NIC there is
-  bool pci = true;   ///< a device may be a PCI device; if not, IOMMU and vfio are not checked
-  bool nics = true;  ///< false: the links are in memory (memif), so NICs are not checked
+  bool pci = true;  ///< a device may be a PCI device; if not, IOMMU and vfio are not checked
+  bool kernel_ports = false;  ///< some port is the kernel's (af_packet, af_xdp)
+  bool nics = true;           ///< false: the links are in memory (memif), so NICs are not checked
   std::vector<int> lane_cpus;
   std::uint64_t mtu = 0;         ///< wanted
   std::uint64_t memory_mib = 0;  ///< hugepages wanted, on the NICs' node
@@ -46,6 +47,11 @@ struct Nic {
 void check_versions(const Machine& machine, Findings& out);
 void check_hugepages(const Machine& machine, const Subject& subject, Findings& out);
 void check_memlock(const Machine& machine, Findings& out);
+/// What a control group, a mount or missing capabilities keep from a daemon: findings of what
+/// limits it alone.
+void check_container(const Machine& machine, const Subject& subject, Findings& out);
+/// /dev/shm, which training programs need, if it has a size.
+void check_shared_memory(const Machine& machine, Findings& out);
 void check_iommu(const Machine& machine, const Subject& subject, Findings& out);
 void check_nics(const Machine& machine, const Subject& subject, Findings& out);
 void check_pcie(const Machine& machine, const Subject& subject, Findings& out);
