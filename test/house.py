@@ -4,9 +4,9 @@
 and files of at most 400 lines in code (but for those of a list), folders of at most 40 files (but
 for corpora), no two headers of one name in a library, no word twice in a row in
 comments, texts and pages, no path of a developer's machine and no package registry's host anywhere,
-one spelling of some words, every package with its reason, every test in a meson.build, Debian's
-package with the version and the packages of the build. `house.py --self-test` shows that
-each rule fails on a text that breaks it."""
+one spelling of some words, every package with its reason, every test in a meson.build, every module
+of the Python package in its meson.build, Debian's package with the version and the packages of the
+build. `house.py --self-test` shows that each rule fails on a text that breaks it."""
 
 import argparse
 import collections
@@ -110,6 +110,12 @@ def check_registered(path, builds):
         yield 1, f"no meson.build above it names {path.name}: nobody runs it"
 
 
+def check_installed(path, build):
+    """Yields that a module of the package is not installed. build: text of its meson.build."""
+    if f"'{path.relative_to('python/gradwire')}'," not in build:
+        yield 1, "python/gradwire/meson.build does not name it: it is not installed"
+
+
 def check_folders(paths):
     """Yields folders of code with more files than a room holds, but for corpora, and headers of one
     name in a library."""
@@ -146,6 +152,9 @@ def check_tree():
         wrongs = list(check(path, text, code))
         if path.parts[0] == "test":
             wrongs += check_registered(path, list(builds_above(path)))
+        if path.parts[:2] == ("python", "gradwire") and path.suffix == ".py":
+            build = (ROOT / "python/gradwire/meson.build").read_text(encoding="utf-8")
+            wrongs += check_installed(path, build)
         if path.as_posix() == "scripts/packages.debian":
             wrongs += check_packages(text)
             others = ("debian/control", "debian/changelog", "meson.build")
@@ -207,6 +216,11 @@ def self_test():
         if (not list(check_registered(path, [build]))) != fine:
             print(f"{path} in {build!r} should {'pass' if fine else 'fail'}")
             wrong += 1
+    for name, fine in (("torch/wire.py", True), ("torch/wired.py", False), ("wire.py", False)):
+        path = pathlib.PurePosixPath("python/gradwire") / name
+        if (not list(check_installed(path, "'torch/wire.py',"))) != fine:
+            print(f"{path} should {'pass' if fine else 'fail'}")
+            wrong += 1
     room = [pathlib.PurePosixPath(f"lib/a/x{i}.h") for i in range(FILES_MAX)]
     for paths, fine in ((room, True), (room + [pathlib.PurePosixPath("lib/a/y.h")], False),
                         (room + [pathlib.PurePosixPath("lib/a/b/x1.h")], False),
@@ -214,7 +228,7 @@ def self_test():
         if (not list(check_folders(paths))) != fine:
             print(f"{len(paths)} files, {paths[-1]} last, should {'pass' if fine else 'fail'}")
             wrong += 1
-    print(f"{len(cases) + 14} cases, {wrong} wrong")
+    print(f"{len(cases) + 17} cases, {wrong} wrong")
     return wrong == 0
 
 
