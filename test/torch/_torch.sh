@@ -14,7 +14,7 @@ torch_daemon_flags=(--limits.groups 64 --limits.client_groups 64)
 jobs_run=0
 job_seconds=120
 # job_start PROCESSES_AT_EACH... -- PROGRAM ARGUMENT...: as many at each daemon, in its order. Their
-# names are job-RANK, their number is in $job_world.
+# names are job-RANK, their number is in $job_world. Their rendezvous is at $job_port, if it is set.
 job_start() {
   local at=() daemon=0 rank=0 count
   while [[ $1 != -- ]]; do at+=("$1") && shift; done
@@ -23,7 +23,7 @@ job_start() {
   for count in "${at[@]}"; do job_world=$((job_world + count)); done
   jobs_run=$((jobs_run + 1))
   export WORLD_SIZE=$job_world MASTER_PORT
-  MASTER_PORT=$(free_tcp_port)
+  MASTER_PORT=${job_port:-$(free_tcp_port)}
   for count in "${at[@]}"; do
     while ((count-- > 0)); do
       RANK=$rank LOCAL_RANK=$rank GRADWIRE_SOCKET=$(daemon_socket "$daemon") \

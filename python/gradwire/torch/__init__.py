@@ -19,7 +19,30 @@ from .hook import GradwireState, Shrunk, allreduce_hook
 from .register import register, supported
 from .wire import wire_format
 
-__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "register", "stats", "wire_format"]
+__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "group_error", "register", "regroup",
+           "stats", "waiting", "wire_format"]
+
+
+def regroup(group=None, **how):
+    """Gives a process group new members: those that are left, and newcomers. See regroup() in
+    gradwire/torch/rounds.py. Needs torch 2.15."""
+    from . import rounds
+
+    return rounds.regroup(group, **how)
+
+
+def group_error(group=None):
+    """The GradwireError that has ended a process group, None if it is well."""
+    from . import rounds
+
+    return rounds.group_error(group)
+
+
+def waiting(group=None, store=None):
+    """How many processes have come to the next regroup()."""
+    from . import rounds
+
+    return rounds.waiting(group, store)
 
 
 def stats():

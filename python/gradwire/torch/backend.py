@@ -16,6 +16,7 @@ from .._native import (
     GradwireError, Status,
 )
 from . import arguments
+from .abort_hooks import AbortHooks
 from .all_work import AllWork
 from .capture import check_not_captured
 from .channel import SENDS, Op
@@ -24,6 +25,7 @@ from .engine import Engine
 from .formation import form
 from .memory import Pool
 from .order import after_ops
+from .reconfigure import Reconfigures
 from .modes import Modes, writing
 from .wire import GroupFormats
 from .work import Gpu, GradwireWork, seconds
@@ -65,10 +67,11 @@ def nbytes_of(tensor):
     return tensor.numel() * tensor.element_size()
 
 
-class Collectives(Backend):
+class Collectives(Reconfigures, Backend):
     """The collectives that the C interface has. See GradwireBackend for the others."""
 
-    def __init__(self, store, rank, size, timeout_s, name, global_ranks=None):
+    def __init__(self, store, rank, size, timeout_s, name, global_ranks=None, waits=False):
+        """``waits``: it has no members until reconfigure() gives it some."""
         super().__init__(rank, size)
         self.global_ranks = list(global_ranks or range(size))
         self.group_name = name
@@ -80,21 +83,35 @@ class Collectives(Backend):
         self._calls = {}  # by name
         self._coalesced = None
         self._formats = GroupFormats()
+        self.layout = None  # at which daemons its processes are
+        self._abort_hooks = AbortHooks()
+        self._start_turns(waits)
         self.engine = Engine.acquire()
         try:
-            if self.engine.pool is None:
-                self.engine.pool = Pool(self.engine.client)
-            self.channel = self.engine.channel(name)
-            if size > 1:
-                group, layout = form(
+            self._make_channels()
+            if size > 1 and not waits:
+                self._open(*form(
                     self.engine.client, store, rank, size, min(timeout_s, 3600.0), name
-                )
-                self.channel.open(group, layout.explain(self.global_ranks))
+                ))
         except BaseException:
-            self.engine.release()
-            self.engine = None
+            self._close()
             raise
+        self._keep_alive()
+
+    def _keep_alive(self):
         _alive.add(self)
+
+    def _make_channels(self):
+        """New ones, of no group yet."""
+        if self.engine.pool is None:
+            self.engine.pool = Pool(self.engine.client)
+        self.channel = self.engine.channel(self.group_name, self._abort_hooks)
+
+    def _open(self, group, layout):
+        self.layout = layout
+        self._abort_hooks.begin()
+        for channel in self._channels():
+            channel.open(group, layout.explain(self.global_ranks))
 
     # ---- what torch asks for
 
@@ -132,16 +149,19 @@ class Collectives(Backend):
         return True
 
     @property
-    def supports_reconfigure(self):
-        return False
-
-    @property
     def supports_window(self):
         return False
 
     @property
     def supports_abort_hooks(self):
-        return False
+        return True
+
+    # Torch 2.15 asks for these by their names in C++, where it has others for its users.
+    def registerAbortHook(self, hook_id, hook):
+        self._abort_hooks.register(hook_id, hook)
+
+    def unregisterAbortHook(self, hook_id):
+        self._abort_hooks.unregister(hook_id)
 
     @property
     def _supports_time_estimate(self):
@@ -201,6 +221,7 @@ class Collectives(Backend):
         ``transfers``: it is a send or a recv."""
         name = call.name
         engine = self._live_engine()
+        self._check_formed()
         device = None
         for tensor in tensors:
             if cuda.holds(tensor):
@@ -651,6 +672,7 @@ class Collectives(Backend):
     def end_everywhere(self):
         """Aborts the group, on every rank: what is unfinished ends with an error."""
         if self.engine is not None and self.channel.group is not None:
+            self._abort_hooks.call()
             try:
                 self.channel.group.abort(
                     "rank %d aborted its process group %s"

@@ -131,10 +131,12 @@ class Op:
 
 
 class Channel:
-    """A group and the queues before it. ``limits``: by the kind of op."""
+    """A group and the queues before it. ``limits``: by the kind of op; ``hooks``: to be called
+    before an error ends the group."""
 
-    def __init__(self, engine, name, limits):
+    def __init__(self, engine, name, limits, hooks):
         self.engine = engine
+        self.hooks = hooks
         self.name = name
         self.limits = limits
         self.unfinished = collections.Counter()  # by kind; under the engine's lock

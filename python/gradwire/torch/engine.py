@@ -25,6 +25,8 @@ _GPU_LOOK_S = 0.0002
 # How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
 _LOOK_S = 0.5
 _AFTER_ABORT_S = 10.0
+# With these the daemon has ended an op's group.
+_ENDS = (Status.ABORTED, Status.MISMATCH, Status.UNAVAILABLE)
 # Of all groups together, somewhat less than the GW_MAX_TRANSFERS that a client may have unfinished.
 # Others wait in channels.
 _TRANSFERS = {SENDS: 192, RECVS: 448, BOTH: 64}
@@ -88,10 +90,10 @@ class Engine:
 
     # ---- channels and ops
 
-    def channel(self, name, transfers=False):
-        """For collectives of a group, or for its transfers."""
+    def channel(self, name, hooks, transfers=False):
+        """For collectives of a group, or for its transfers. ``hooks``: the group's AbortHooks."""
         limits = self._transfer_limits if transfers else {SENDS: Limit(GROUP_OPS)}
-        channel = Channel(self, name, limits)
+        channel = Channel(self, name, limits, hooks)
         with self.lock:
             self._channels.append(channel)
         return channel
@@ -196,6 +198,8 @@ class Engine:
                 self.counts["failed"] += 1
         op.keep = None
         work, op.call = op.work, None
+        if getattr(error, "code", None) in _ENDS and channel.failed is None:
+            channel.hooks.call()
         if getattr(error, "code", None) == Status.NOT_FOUND and channel.failed is not None:
             error = channel.failed  # the daemon had not read it yet when its group was left
         if error is not None and not getattr(error, "named", False):
@@ -249,6 +253,7 @@ class Engine:
                 return self.ended(op, None)
             # Its text says whom it waits for.
             error = GradwireError(Status.TIMED_OUT, "%s: %s" % (text, error_of(status).text))
+            channel.hooks.call()
             try:
                 with channel.lock:
                     if channel.group is not None:
@@ -336,6 +341,7 @@ class Engine:
                         channel.group.check()
             except GradwireError as error:
                 if channel.failed is None and error.code == Status.ABORTED:
+                    channel.hooks.call()
                     channel.fail(error)
         time.sleep(0.0005)
 

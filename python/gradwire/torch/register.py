@@ -37,6 +37,7 @@ def register():
             options.timeout.total_seconds(),
             options.group_id,
             options.global_ranks_in_group,
+            getattr(options, "enable_reconfigure", False),
         )
 
     dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu", "cuda"])

@@ -20,11 +20,11 @@ _WAYS = {SEND: (SENDS,), RECV: (RECVS,)}
 class GradwireBackend(Collectives):
     """A process group on gradwire."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._transfers = self.engine.channel("%s, transfers" % self.group_name, True)
-        if self._size > 1:
-            self._transfers.open(self.channel.group, self.channel.explain)
+    def _make_channels(self):
+        super()._make_channels()
+        self._transfers = self.engine.channel(
+            "%s, transfers" % self.group_name, self._abort_hooks, True
+        )
 
     def split(self, store, ranks, opts):
         """The group of ``ranks`` of this one, or None if this process is not among them."""
