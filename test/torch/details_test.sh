@@ -7,3 +7,4 @@
 memif_ring_start 2 "${torch_daemon_flags[@]}"
 job "two daemons, three processes" 1 2 -- "$repo_root/test/torch/details.py"
 job "DETAIL" 1 1 -- "$repo_root/test/torch/details.py" detail
+job "monitored barriers" 2 1 -- "$repo_root/test/torch/members/monitored.py"

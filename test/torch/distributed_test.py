@@ -142,7 +142,11 @@ def main():
             file.write("\n".join(lines) + "\n")
     ROOT.set("over/%d" % rank, "1")
     ROOT.wait(["over/%d" % other for other in range(world)], datetime.timedelta(seconds=60))
-    if rank == 0:
+    # The store is rank 0's: it ends when nobody waits for it any more.
+    if rank:
+        ROOT.set("gone/%d" % rank, "1")
+    else:
+        ROOT.wait(["gone/%d" % other for other in range(1, world)], datetime.timedelta(seconds=60))
         print("torch %s: %s" % (torch.__version__, ", ".join(
             "%d %s" % (count, kind) for kind, count in counts.items())))
     sys.stdout.flush()

@@ -27,6 +27,7 @@ from .memory import Pool
 from .order import after_ops
 from .reconfigure import Reconfigures
 from .modes import Modes, writing
+from .monitored import Monitored
 from .wire import GroupFormats
 from .work import Gpu, GradwireWork, seconds
 
@@ -110,6 +111,8 @@ class Collectives(Reconfigures, Backend):
     def _open(self, group, layout):
         self.layout = layout
         self._abort_hooks.begin()
+        self._monitored = Monitored(self.store, group.group_id, self._rank, self._size,
+                                    self.global_ranks, self.group_name)
         for channel in self._channels():
             channel.open(group, layout.explain(self.global_ranks))
 
@@ -478,6 +481,14 @@ class Collectives(Reconfigures, Backend):
         work.follow_all(self._unfinished_works())
         self._post(work, BARRIER, None, None, 0, 0)
         return self._sealed(work)
+
+    def monitored_barrier(self, opts, wait_all_ranks=False):
+        """Torch's dist.monitored_barrier(). All who are missing are named in any case."""
+        self._live_engine()
+        self._check_formed()
+        if self._size > 1:
+            none = opts.timeout is not None and not opts.timeout  # 0: who is here now
+            self._monitored.barrier(0.0 if none else seconds(opts.timeout, self.timeout_s))
 
     def _unfinished_works(self):
         """Of this group's calls, without sends and receives: what ends those may be what the other
