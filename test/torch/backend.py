@@ -318,11 +318,11 @@ def to_one(job):
 
 
 def mistakes(job):
-    short = torch.ones(3, dtype=torch.int16)
-    job.fails("UNSUPPORTED", ["int16", "float32"], lambda: dist.all_reduce(short))
-    job.fails(
-        "UNSUPPORTED", ["sparse", "to_dense"], lambda: dist.all_reduce(torch.ones(3).to_sparse())
-    )
+    short = torch.ones(3, dtype=torch.float8_e4m3fn)
+    job.fails("UNSUPPORTED", ["float8_e4m3fn", "float32"], lambda: dist.all_reduce(short))
+    sparse = torch.ones(3).to_sparse()
+    job.fails("UNSUPPORTED", ["sparse", "to_dense"],
+              lambda: dist.all_reduce(sparse, dist.ReduceOp.MAX))
     # The last: it ends the group on all.
     group = dist.new_group(list(range(job.world)))
     try:

@@ -267,7 +267,7 @@ def reductions(job):
 
     job.same("bxor of bool", xor)
     # Where one of a coalesced call cannot be reduced, none is.
-    tensors = [torch.ones(3), torch.ones(3, dtype=torch.int16)]
+    tensors = [torch.ones(3), torch.ones(3, dtype=torch.float8_e4m3fn)]
     for group in (job.ours, job.gloo):
         assert job.outcome(lambda g: g.allreduce_coalesced(
             tensors, c10d.AllreduceCoalescedOptions()), group) == "refused"

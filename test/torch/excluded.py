@@ -2,7 +2,6 @@
 """Tests of PyTorch's that are not run on gradwire, and why."""
 _CUDA = "it needs a GPU, and does not skip without one"
 _NAMED = "it prepares its model for the backends gloo and nccl alone"
-_SPARSE = "gradwire takes dense tensors"
 _TEXT = "it wants Gloo's words of processes that are not missing themselves, or of rank 0"
 _SOURCE = "gradwire receives from a process that the call names, not from any"
 EXCLUDED = {
@@ -23,5 +22,4 @@ EXCLUDED = {
     "test_send_recv_any_source": _SOURCE,
     "test_send_recv_any_source_autograd_profiler": _SOURCE,
     "test_send_recv_any_source_torch_profiler": _SOURCE,
-    "test_sparse_all_reduce_sum": _SPARSE,
 }

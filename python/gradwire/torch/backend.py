@@ -15,7 +15,7 @@ from .._native import (
     ALL_GATHER, ALL_REDUCE, BARRIER, BROADCAST, CALL_BYTES, REDUCE, REDUCE_SCATTER, Call,
     GradwireError, Status,
 )
-from . import arguments
+from . import arguments, sparse, widened
 from .abort_hooks import AbortHooks
 from .all_work import AllWork
 from .capture import check_not_captured
@@ -402,7 +402,34 @@ class Collectives(Reconfigures, Backend):
 
     # ---- collectives
 
+    def _add_widened(self, work, collective, source, out, op, root=0):
+        """Of int16, which goes as int32."""
+        check_reducible([source], op)
+        self._live_engine().slower_way("int16 is reduced as int32: in twice the bytes")
+        self._about_to_copy([source], [] if out is None else [out])
+        whole = widened.wide(source)
+        self._copied(whole)
+        view, count, datatype, redop, _ = self._reduction(whole, widened.reduced_by(op))
+        if collective == REDUCE_SCATTER:
+            count //= self._size
+        result = whole
+        if out is not None and collective != ALL_REDUCE:
+            result = torch.empty(out.shape, dtype=whole.dtype, device=whole.device)
+        self._post(work, collective, view, None if out is None else result, count, datatype, redop,
+                   root)
+        if out is None:
+            return None
+        written = out.detach()
+
+        def copy():
+            put(written, widened.narrow(result, op, self._size))
+            self._copied_out(result)
+
+        return copy
+
     def _add_allreduce(self, work, tensor, op, apart=False):
+        if tensor.dtype is widened.NARROW:
+            return self._add_widened(work, ALL_REDUCE, tensor, tensor, op)
         if apart:
             # Another tensor of the call may have this memory: all are read before one is written.
             source = target = self._apart(tensor)
@@ -432,7 +459,8 @@ class Collectives(Reconfigures, Backend):
 
     def allreduce(self, tensors, opts):
         call = self._call("allreduce")
-        arguments.one(call, tensors)
+        if arguments.one(call, tensors).layout is not torch.strided:
+            return sparse.all_reduce(self, call, tensors[0], opts)
         return self._reduced(call, tensors, opts)
 
     def allreduce_coalesced(self, tensors, opts):
@@ -468,6 +496,9 @@ class Collectives(Reconfigures, Backend):
         return self._sealed(work)
 
     def _add_reduce(self, work, tensor, out, root, op):
+        if tensor.dtype is widened.NARROW:
+            out = out if self._rank == root else None
+            return self._add_widened(work, REDUCE, tensor, out, op, root)
         view, count, datatype, redop, factor = self._reduction(self._dense(tensor), op)
         target = copy = None
         if self._rank == root:
@@ -591,6 +622,8 @@ class Collectives(Reconfigures, Backend):
 
     def _add_reduce_scatter(self, work, whole, output, op):
         """``whole`` [P x count of output], contiguous, in the order of the ranks."""
+        if whole.dtype is widened.NARROW:
+            return self._add_widened(work, REDUCE_SCATTER, whole, output, op)
         view, count, datatype, redop, factor = self._reduction(whole, op)
         target, copy = self._target(output)
         self._post(

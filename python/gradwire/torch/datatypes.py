@@ -5,6 +5,7 @@ from torch.distributed import ReduceOp
 
 from .._native import GradwireError, Status
 from ..client import DATATYPES, OPS
+from .widened import NARROW
 
 _OF_TORCH = {
     torch.float32: "fp32",
@@ -93,6 +94,8 @@ def reduction(tensor, op):
 def check_reducible(tensors, op):
     """All of one call are reduced, or none: so the types are looked at before the first is."""
     for dtype in {tensor.dtype for tensor in tensors}:
+        if dtype is NARROW and redop_name(op) in OPS and redop_name(op) != "premul_sum":
+            continue
         if plain_reduction(dtype, op) is None:
             reduction(torch.empty(0, dtype=dtype, device="cpu"), op)
 
@@ -100,9 +103,10 @@ def check_reducible(tensors, op):
 def _refused(tensor, op):
     return GradwireError(
         Status.UNSUPPORTED,
-        "gradwire does not reduce %s by %s: it reduces %s and uint8 by %s; bool by all but avg and "
-        "premul_sum; complex by sum, avg and premul_sum; integers by all but premul_sum, floats by "
-        "all but band, bor and bxor. Move the tensor to one of these, or use Gloo for this group"
+        "gradwire does not reduce %s by %s: it reduces %s, int16 and uint8 by %s; bool by all but "
+        "avg and premul_sum; complex by sum, avg and premul_sum; integers by all but premul_sum, "
+        "floats by all but band, bor and bxor. Move the tensor to one of these, or use Gloo for "
+        "this group"
         % (
             str(tensor.dtype).replace("torch.", ""),
             redop_name(op),
