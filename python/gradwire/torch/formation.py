@@ -67,7 +67,12 @@ def _exchange(store, rank, size, own, timeout, name):
         return store.get(key)
 
     said = [get("%s/info/%d" % (base, other), "rank %d" % other) for other in range(size)]
-    return said, int.from_bytes(get("%s/id" % base, "rank 0"), "little")
+    group_id = int.from_bytes(get("%s/id" % base, "rank 0"), "little")
+    if store.add("%s/read" % base, 1) == size:
+        # All have read all: jobs that make thousands of groups leave nothing of them but visits.
+        for key in ["id", "read"] + ["info/%d" % other for other in range(size)]:
+            store.delete_key("%s/%s" % (base, key))
+    return said, group_id
 
 
 def form(client, store, rank, size, timeout, name):
