@@ -57,6 +57,8 @@ def unversioned(tensor):
 def put(tensor, values):
     """Copies so many elements to a tensor. Of those that are at one place, as after expand(), the
     last is put there."""
+    if tensor.is_contiguous():
+        return unversioned(tensor).copy_(values.detach().view(tensor.shape))
     tensor, values = unversioned(tensor), values.detach().view(tensor.shape)
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
@@ -357,6 +359,20 @@ class Collectives(Reconfigures, Backend):
             if tensor is not None:
                 return tensor
         return torch.empty(count, dtype=like.dtype, device=like.device)
+
+    def _joined(self, tensors, like):
+        """Their elements one after the other, in a buffer of our own. ``like``: one of them, or one
+        of the same size."""
+        if like.numel() * like.element_size() * len(tensors) < _SHARED_BYTES:
+            with torch._C._DisableTorchDispatch():  # no mode of the user's sees this
+                whole = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        else:
+            whole = self._buffer(like, like.numel() * len(tensors))
+            with writing([whole]):
+                for block, tensor in zip(whole.view(len(tensors), -1), tensors):
+                    block.copy_(tensor.detach().reshape(-1))
+        self._copied(whole)
+        return whole
 
     def _dense(self, tensor, transfers=False):
         """The tensor's elements, contiguous; a copy if they are not."""
@@ -676,11 +692,7 @@ class Collectives(Reconfigures, Backend):
                     for rank, source in enumerate(sources)]
         else:
             self._about_to_copy(inputs)
-            whole = self._buffer(output, output.numel() * self._size)
-            with writing([whole]):
-                for block, tensor in zip(whole.view(self._size, -1), inputs):
-                    block.copy_(tensor.detach().reshape(-1))
-            self._copied(whole)
+            whole = self._joined(inputs, output)
             last = [self._add_reduce_scatter(work, whole, output, op)]
         work.finish = _all_of(last)
         return self._sealed(work)

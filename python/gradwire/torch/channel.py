@@ -178,6 +178,7 @@ class Channel:
     def post(self, op, more=False):
         """Posts it now, or queues it. ``more``: others follow at once, and then a flush()."""
         first = False
+        self.engine.bound(op.work.deadline)
         with self.lock:
             op.number = next(_numbers)  # here: so a queue is in the order of these
             if self.failed is not None:

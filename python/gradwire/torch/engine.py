@@ -4,7 +4,9 @@
 Posting is in channel.py.
 """
 import collections
+import contextlib
 import logging
+import math
 import os
 import select
 import threading
@@ -24,6 +26,10 @@ log = logging.getLogger("gradwire.torch")
 _GPU_LOOK_S = 0.0002
 # How long the thread sleeps if it is not told of anything: a bound for what it might have missed.
 _LOOK_S = 0.5
+# Ops that end are looked for among the oldest, until so many have not ended, and among all if there
+# is none, or if that is so long ago.
+_UNFINISHED_MOST = 16
+_LOOK_AT_ALL_S = 0.002
 _AFTER_ABORT_S = 10.0
 # With these the daemon has ended an op's group.
 _ENDS = (Status.ABORTED, Status.MISMATCH, Status.UNAVAILABLE)
@@ -77,6 +83,8 @@ class Engine:
         self.queuing = set()
         self._transfer_limits = {kind: Limit(most) for kind, most in _TRANSFERS.items()}
         self._pumping = self._pump_again = False
+        self._nearest = math.inf  # no op has to end before
+        self._looked = 0.0  # when all ops were asked last
         self.ops = 0
         self.counts = collections.Counter()
         self.slower = collections.Counter()
@@ -231,6 +239,22 @@ class Engine:
             self._pumping = False
             raise
 
+    @contextlib.contextmanager
+    def _pump_later(self):
+        """What ends meanwhile is told first, and then what that allows is posted, at once."""
+        with self.lock:
+            ours = not self._pumping
+            self._pumping = True
+        try:
+            yield
+        finally:
+            with self.lock:
+                again = ours and self._pump_again
+                if ours:
+                    self._pumping = False
+            if again:
+                self._pump_all()
+
     def expire(self, op):
         """Its time is over. It would go on and write into memory that the user takes for free, and
         the others would wait for this process: so the group ends everywhere."""
@@ -302,35 +326,55 @@ class Engine:
             except Exception:  # the thread has to go on: others depend on it
                 log.exception("gradwire: the thread that tells of the ends of ops")
 
+    def bound(self, deadline):
+        """An op that ends at ``deadline`` at the latest was called."""
+        if deadline < self._nearest:
+            self._nearest = deadline
+
     def _sleep_ms(self):
-        now = time.monotonic()
-        nearest = _LOOK_S
-        for channel in list(self._channels):
-            for op in list(channel.in_flight):
-                nearest = min(nearest, op.work.deadline - now)
-            for op in channel.queued():
-                nearest = min(nearest, op.work.deadline - now)
-        return max(1, int(nearest * 1000))
+        return max(1, int(min(_LOOK_S, self._nearest - time.monotonic()) * 1000))
 
     def _sweep(self):
         """Tells of all that has ended. Returns whether anything has."""
-        any_ended = False
         now = time.monotonic()
+        with self._pump_later():
+            # As a rule the oldest end first. So thousands that are behind them are not asked.
+            any_ended = now - self._looked < _LOOK_AT_ALL_S and self._look_at_ops(_UNFINISHED_MOST)
+            if not any_ended:
+                self._looked = now
+                any_ended = self._look_at_ops(None)
+        if self._nearest <= now:
+            self._expire_all(now)
         for channel in list(self._channels):
+            if channel.has_queued() or channel.refused:
+                channel.pump()
+        return any_ended
+
+    def _look_at_ops(self, most):
+        """In each channel until so many one after the other have not ended; None: at all."""
+        any_ended = False
+        for channel in list(self._channels):
+            unfinished = 0
             for op in list(channel.in_flight):
                 if op.work.gpu is not None and not self._entered:
                     self._entered = True
                     cuda.enter(op.work.gpu.device)
                 if op.look():
-                    any_ended = True
-                elif op.work.deadline <= now:
-                    self.expire(op)
-            for op in channel.queued():
+                    any_ended, unfinished = True, 0
+                else:
+                    unfinished += 1
+                    if unfinished == most:
+                        break
+        return any_ended
+
+    def _expire_all(self, now):
+        self._nearest = math.inf
+        for channel in list(self._channels):
+            for op in list(channel.in_flight) + channel.queued():
                 if op.work.deadline <= now:
                     self.expire(op)
-            if channel.has_queued() or channel.refused:
-                channel.pump()
-        return any_ended
+                else:
+                    self.bound(op.work.deadline)
 
     def _look_at_groups(self):
         """The descriptor is readable for an abort that nobody has looked at, too."""

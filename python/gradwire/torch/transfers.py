@@ -11,7 +11,6 @@ from .._native import ALL_TO_ALL, GATHER, RECV, SCATTER, SEND, GradwireError, St
 from . import arguments
 from .backend import Collectives, _all_of, nbytes_of, put
 from .channel import RECVS, SENDS
-from .modes import writing
 
 # The queues of the channel that a transfer goes through.
 _WAYS = {SEND: (SENDS,), RECV: (RECVS,)}
@@ -120,7 +119,8 @@ class GradwireBackend(Collectives):
         if self._rank != root:
             self._move(work, GATHER, source, None, nbytes_of(source), root)
             return self._sealed(work)
-        self._about_to_copy([], outputs)
+        if work.gpu is not None:
+            self._about_to_copy([], outputs)
         whole = self._buffer(source, source.numel() * self._size)
 
         def spread():
@@ -148,12 +148,9 @@ class GradwireBackend(Collectives):
         work.tensors = [output]
         whole = None
         if self._rank == root:
-            self._about_to_copy(inputs)
-            whole = self._buffer(output, output.numel() * self._size)
-            with writing([whole]):
-                for block, tensor in zip(whole.view(self._size, -1), inputs):
-                    block.copy_(tensor.detach().reshape(-1))
-            self._copied(whole)
+            if work.gpu is not None:
+                self._about_to_copy(inputs)
+            whole = self._joined(inputs, output)
         target, copy = self._target(output)
         self._move(work, SCATTER, whole, target, nbytes_of(target), root)
         work.finish = _all_of([copy])
