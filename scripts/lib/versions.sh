@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # Which versions of what gradwire depends on are here: doc/releases.md says why each is needed.
 
-# versions_show: a line of the kernel and the compilers, and one of the packages of the sets [build],
+# versions_show: a line of the kernel and the compilers, one of the packages of the sets [build],
 # [run] and [train] that are installed.
 versions_show() {
   local found
