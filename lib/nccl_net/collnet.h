@@ -55,6 +55,10 @@ class Collective {
   static Status test(Op& op, int* done, int* bytes);
 
  private:
+  /// Segments under way: they fill one hugepage of 2 MiB.
+  static constexpr std::uint32_t kSlots = 16;
+  static constexpr std::uint64_t kMemoryBytes = std::uint64_t{kSlots} * kSegmentBytes;
+
   struct Segment {
     Op* op = nullptr;
     std::uint64_t offset = 0;

@@ -161,7 +161,7 @@ std::unique_ptr<Collective> Collective::join(void* handles[], int nranks, int ra
   if (made->clients_ == nullptr) return nullptr;
   std::vector<Info> infos(static_cast<std::size_t>(nranks));
   Info& own = infos[static_cast<std::size_t>(rank)];
-  if (gw_client_describe(made->clients_->at(0), own.data(), own.size()) != GW_OK) {
+  if (gw_client_describe(made->clients_->first(), own.data(), own.size()) != GW_OK) {
     why = gw_last_error();
     return nullptr;
   }
@@ -193,7 +193,7 @@ std::unique_ptr<Collective> Collective::join(void* handles[], int nranks, int ra
 std::string Collective::form(std::uint64_t group_id, int rank, const void* infos,
                              std::size_t count) {
   std::string why;
-  memory_ = take_memory(clients_->at(0), &base_, why);
+  memory_ = take_memory(clients_->first(), kMemoryBytes, &base_, why);
   if (memory_ == nullptr) return why;
   gw_processes_config config{};
   config.struct_bytes = sizeof(config);
@@ -204,7 +204,7 @@ std::string Collective::form(std::uint64_t group_id, int rank, const void* infos
   config.timeout_ms = kGroupMs;
   config.infos = infos;
   config.infos_bytes = count * sizeof(Info);
-  if (gw_group_join_processes(clients_->at(0), &config, &group_) != GW_OK) return gw_last_error();
+  if (gw_group_join_processes(clients_->first(), &config, &group_) != GW_OK) return gw_last_error();
   return "";
 }
 

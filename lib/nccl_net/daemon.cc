@@ -14,6 +14,7 @@
 
 #include "nccl_net/log.h"
 #include "nccl_net/quiet_thread.h"
+#include "nccl_net/segments.h"
 
 namespace gradwire::nccl_net {
 namespace {
@@ -22,6 +23,8 @@ constexpr std::size_t kStatusBytesMax = 16u << 20;
 /// How often, and after how long, memory is given back that is still in use.
 constexpr int kFreeTries = 200;
 constexpr unsigned kFreeUs = 10'000;
+/// A client may have GW_MAX_TRANSFERS unfinished, and a link all that it has places for.
+constexpr std::uint32_t kLinksOfClient = GW_MAX_TRANSFERS / (2 * Segments::kSlots);
 /// What NCCL is told of a port that does not say how fast it is, such as a memif link.
 constexpr int kUnknownMbps = 10'000;
 
@@ -75,33 +78,60 @@ bool read_status(std::string& text, std::string& why) {
 
 std::shared_ptr<Clients> Clients::open(std::string& why) {
   std::shared_ptr<Clients> made(new Clients);
-  for (gw_client*& client : made->clients_) {
-    if (gw_open(nullptr, nullptr, &client) != GW_OK) {
-      why = last_error();
-      return nullptr;
-    }
+  if (gw_open(nullptr, nullptr, &made->first_) != GW_OK) {
+    why = last_error();
+    return nullptr;
   }
+  made->shared_.push_back({made->first_, 0});
   return made;
 }
 
 Clients::~Clients() {
-  for (gw_client* client : clients_) gw_close(client);
+  for (const Shared& one : shared_) gw_close(one.client);
 }
 
-bool Clients::describe(Hello& hello, std::string& why) const {
-  for (std::uint32_t i = 0; i < kClients; ++i) {
-    auto& info = hello.infos[i];
-    if (gw_client_describe(clients_[i], info.data(), info.size()) != GW_OK) {
-      why = last_error();
-      return false;
+bool Clients::answer(std::string& why) const {
+  RankInfo info;
+  return describe(first_, info, why);
+}
+
+gw_client* Clients::take_place(std::string& why) {
+  const std::lock_guard lock(mutex_);
+  for (Shared& one : shared_) {
+    if (one.links < kLinksOfClient) {
+      ++one.links;
+      return one.client;
     }
   }
-  return true;
+  gw_client* client = nullptr;
+  if (gw_open(nullptr, nullptr, &client) != GW_OK) {
+    why = last_error();
+    return nullptr;
+  }
+  shared_.push_back({client, 1});
+  return client;
 }
 
-gw_memory* take_memory(gw_client* client, char** base, std::string& why) {
+void Clients::give_place(gw_client* client) {
+  const std::lock_guard lock(mutex_);
+  for (auto one = shared_.begin(); one != shared_.end(); ++one) {
+    if (one->client != client) continue;
+    if (--one->links > 0 || client == first_) return;
+    gw_close(client);
+    shared_.erase(one);
+    return;
+  }
+}
+
+bool describe(gw_client* client, RankInfo& info, std::string& why) {
+  if (gw_client_describe(client, info.data(), info.size()) == GW_OK) return true;
+  why = last_error();
+  return false;
+}
+
+gw_memory* take_memory(gw_client* client, std::uint64_t bytes, char** base, std::string& why) {
   gw_memory* memory = nullptr;
-  if (gw_memory_alloc(client, std::uint64_t{kSlots} * kSegmentBytes, &memory) != GW_OK) {
+  if (gw_memory_alloc(client, bytes, &memory) != GW_OK) {
     why = last_error();
     return nullptr;
   }

@@ -32,14 +32,13 @@ Engine::Engine() {
 
 std::shared_ptr<Clients> Engine::clients(std::string& why) {
   const std::lock_guard lock(clients_mutex_);
-  Hello probe;
-  if (clients_ != nullptr && !clients_->describe(probe, why)) clients_ = nullptr;
+  if (clients_ != nullptr && !clients_->answer(why)) clients_ = nullptr;
   if (clients_ == nullptr) clients_ = Clients::open(why);
   if (clients_ != nullptr) why.clear();
   return clients_;
 }
 
-Status Engine::listen(Handle& handle, Listener** out) {
+Status Engine::listen(Handle& handle, bool links, Listener** out) {
   auto made = std::make_unique<Listener>();
   handle = Handle{};
   std::string why;
@@ -58,6 +57,7 @@ Status Engine::listen(Handle& handle, Listener** out) {
   }
   handle.listener = made->token;
   handle.process = process_;
+  made->links = links;
   const std::lock_guard lock(mutex);
   listeners_[made->token] = made.get();
   *out = made.release();
@@ -65,11 +65,10 @@ Status Engine::listen(Handle& handle, Listener** out) {
 }
 
 Engine::Attempt Engine::begin(const Handle& handle, bool own) {
-  for (const auto& link : links_) {
-    const bool usable =
-        link->state() == Link::State::kForming || link->state() == Link::State::kReady;
-    if (!own && link->sends() && usable && !link->is_full() && link->peer() == handle.process) {
-      return {link, false, ""};
+  // The newest: an older one may be about to end.
+  for (auto link = links_.rbegin(); link != links_.rend() && !own; ++link) {
+    if ((*link)->peer() == handle.process && (*link)->is_usable() && !(*link)->is_full()) {
+      return {*link, false, ""};
     }
   }
   links_.push_back(Link::begin(handle));
@@ -100,6 +99,10 @@ Status Engine::connect(Handle& handle, Connection** out) {
   Attempt& attempt = found->second;
   switch (attempt.link != nullptr ? attempt.link->state() : Link::State::kFailed) {
     case Link::State::kForming:
+      // The other end may be connecting, too, and who makes the link depends on both.
+      look_at_doors();
+      return kSuccess;
+    case Link::State::kEnding:
       return kSuccess;
     case Link::State::kReady:
       if (attempt.link->is_full()) {
@@ -112,9 +115,10 @@ Status Engine::connect(Handle& handle, Connection** out) {
     case Link::State::kFailed:
       if (attempt.own) break;
       // It was made for somebody else, whose listener may be gone.
-      [[fallthrough]];
-    case Link::State::kEnded:
       attempt = begin(handle, true);
+      return kSuccess;
+    case Link::State::kEnded:
+      attempt = begin(handle, false);
       return kSuccess;
   }
   warn("no connection: %s",
@@ -126,15 +130,9 @@ Status Engine::connect(Handle& handle, Connection** out) {
 Status Engine::accept(Listener& listener, Connection** out) {
   *out = nullptr;
   const std::lock_guard lock(mutex);
-  listener.doorstep.look(listener.socket.get(), [this](Descriptor socket, const void* word) {
-    Hello hello;
-    std::memcpy(&hello, word, sizeof(hello));
-    welcome(std::move(socket), hello);
-  });
+  look_at_doors();
   if (listener.opened.empty()) {
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-      if (!links_[i]->sends()) links_[i]->progress(nullptr);
-    }
+    for (std::size_t i = 0; i < links_.size(); ++i) links_[i]->progress(nullptr);
   }
   if (listener.opened.empty()) return kSuccess;
   *out = listener.opened.front();
@@ -142,18 +140,43 @@ Status Engine::accept(Listener& listener, Connection** out) {
   return kSuccess;
 }
 
+void Engine::look_at_doors() {
+  for (const auto& [token, listener] : listeners_) {
+    if (!listener->links) continue;
+    listener->doorstep.look(listener->socket.get(), [this](Descriptor socket, const void* word) {
+      Hello hello;
+      std::memcpy(&hello, word, sizeof(hello));
+      welcome(std::move(socket), hello);
+    });
+  }
+}
+
 void Engine::welcome(Descriptor socket, const Hello& hello) {
   // Strangers are not worth a line.
   if ((hello.magic & kMagicOfAll) != (kMagic & kMagicOfAll)) return;
-  if (hello.magic != kMagic || hello.clients != kClients) {
+  if (hello.magic != kMagic || hello.kind != HelloKind::kConnect) {
     warn("a process that connects here was refused: it has another version of the plug-in");
   } else if (!listens(hello.listener)) {
     warn("a process that connects here was refused: it asks for a listener that is not there");
   } else if (links_.size() >= kLinksMax) {
     warn("this process already has links with %zu others", links_.size());
-  } else {
+  } else if (gives_way(hello.process)) {
     links_.push_back(Link::take(std::move(socket), hello));
+  } else {
+    Hello answer;
+    answer.kind = HelloKind::kUseMine;
+    // There is room in a socket on which nothing was said. If not, it asks again.
+    send(socket.get(), &answer, sizeof(answer), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
+}
+
+bool Engine::gives_way(const Token& process) {
+  for (const auto& link : links_) {
+    if (link->peer() != process || !link->is_asked_for()) continue;
+    if (process_ < process) return false;
+    link->give_way();
+  }
+  return true;
 }
 
 bool Engine::offer(const Token& listener, Connection* connection) {

@@ -31,6 +31,7 @@ constexpr std::size_t kNewcomersMax = 16;
 struct Listener {
   Descriptor socket;
   Token token{};
+  bool links = false;
   Doorstep doorstep{sizeof(Hello), kNewcomersMax};
   std::deque<Connection*> opened;  ///< that accept() has not given to NCCL
 };
@@ -51,7 +52,8 @@ class Engine {
   std::shared_ptr<Clients> clients(std::string& why);
 
   // These take the lock. None waits for anybody; *out stays null until there is a connection.
-  Status listen(Handle& handle, Listener** out);
+  /// @param links  connections of links come, and nobody else takes them
+  Status listen(Handle& handle, bool links, Listener** out);
   Status connect(Handle& handle, Connection** out);
   Status accept(Listener& listener, Connection** out);
   void close(Listener* listener);
@@ -67,8 +69,12 @@ class Engine {
   void forget(const Link& link);
 
  private:
+  /// Takes in who has come to any listener: links are for all of them.
+  void look_at_doors();
   /// Makes a link of a socket, if it was one of us who said that.
   void welcome(Descriptor socket, const Hello& hello);
+  /// That process connects here. @return false: it has to take the link that is made from here.
+  bool gives_way(const Token& process);
   Engine();
   /// A connect() that has not given a connection yet. One that NCCL gives up stays, without a link
   /// in the end, and the oldest of too many is forgotten: whoever still asks then begins again.

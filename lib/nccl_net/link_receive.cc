@@ -1,120 +1,161 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The receiver's end of a link.
+// The receiver's end of a connection.
 #include <algorithm>
 #include <cstring>
 
 #include "nccl_net/link.h"
+#include "nccl_net/log.h"
 
 namespace gradwire::nccl_net {
+namespace {
+
+/// If the sender knows of so many receives whose messages are not here, it need not hear at once of
+/// fewer than as many more: one word tells of all.
+constexpr std::uint64_t kGrantsAhead = 4;
+
+}  // namespace
 
 Request* Link::post_receive(Connection& connection, void* data, std::uint64_t room) {
   Request& request = connection.request(connection.posted);
   if (request.state != Request::kFree || connection.posted - connection.taken >= kRequestsMax) {
     return nullptr;
   }
-  if (!pipe_.has_room(1)) return nullptr;
   request.connection = &connection;
   request.data = static_cast<char*>(data);
   request.message = connection.posted;
   request.room = room;
   request.bytes = 0;
-  request.told = 0;
   request.through = 0;
+  request.known = false;
   request.state = Request::kPosted;
   ++connection.posted;
-  Record record;
-  record.kind = RecordKind::kGrant;
-  record.connection = connection.number;
-  record.value = room;
-  pipe_.put(record);
+  grant(connection);
   return &request;
+}
+
+/// Tells the sender of receives, if it may run out of them.
+void Link::grant(Connection& connection) {
+  const std::uint64_t ahead = connection.told_granted - connection.taken;
+  const std::uint64_t more = connection.posted - connection.told_granted;
+  if (more >= kGrantsAhead || (more > 0 && ahead < kGrantsAhead)) note_to_tell(connection);
+}
+
+/// @param segments  may be less than 0, wrapped: they do not come after all
+void Link::expect_more(Connection& connection, std::uint64_t segments) {
+  connection.to_come += segments;
+  to_come_ += segments;
+}
+
+bool Link::fits(const Connection& connection, const SegmentHeader& header,
+                std::uint64_t bytes) const {
+  if (connection.sends || header.message < connection.taken ||
+      header.message >= connection.told_granted || header.offset % kSegmentBytes != 0 ||
+      header.offset > header.bytes) {
+    return false;
+  }
+  return bytes == std::min<std::uint64_t>(kSegmentBytes, header.bytes - header.offset) &&
+         (bytes > 0 || header.bytes == 0);
+}
+
+void Link::on_arrival(const Segments::Ended& ended) {
+  Arrival& arrival = arrivals_[arrivals_tail_ % arrivals_.size()];
+  arrival.slot = ended.slot;
+  if (ended.bytes < sizeof(SegmentHeader)) return fail("the other end sent less than a header");
+  std::memcpy(&arrival.header, came_.memory_of(ended.slot), sizeof(SegmentHeader));
+  const SegmentHeader& header = arrival.header;
+  ++arrived_;
+  if (header.connection == 0) {
+    ++to_come_;
+    return came_.give_back(ended.slot);
+  }
+  const auto found = connections_.find(header.connection);
+  arrival.bytes = ended.bytes - sizeof(SegmentHeader);
+  if (found == connections_.end() || !fits(*found->second, header, arrival.bytes)) {
+    return fail("the other end sends what no receive is posted for");
+  }
+  Connection& connection = *found->second;
+  arrival.connection = &connection;
+  ++connection.in_slots;
+  ++connection.arrived;
+  ++arrivals_tail_;
+  Request& request = connection.request(header.message);
+  if (!request.known) {
+    request.known = true;
+    request.bytes = header.bytes;
+    expect_more(connection, segments_of(header.bytes) - 1);
+    if (header.bytes > request.room) refuse_as_too_large(connection, request, header.bytes);
+  } else if (request.state == Request::kPosted && request.bytes != header.bytes) {
+    fail("the other end sends one message with two sizes");
+  }
+}
+
+void Link::refuse_as_too_large(Connection& connection, const Request& request,
+                               std::uint64_t bytes) {
+  if (connection.too_large || connection.closed) return;
+  warn("a message of %llu bytes comes, and its receive has room for %llu",
+       static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(request.room));
+  connection.too_large = true;
+  connection.large_room = request.room;
+  connection.large_bytes = bytes;
+  for (Request& one : connection.requests) {
+    if (one.state == Request::kPosted) one.state = Request::kFailed;
+  }
+  note_to_tell(connection);
+}
+
+void Link::copy_some(std::uint64_t& budget) {
+  while (arrivals_head_ != arrivals_tail_) {
+    const Arrival& arrival = arrivals_[arrivals_head_ % arrivals_.size()];
+    if (arrival.bytes > budget) return;
+    budget -= arrival.bytes;
+    ++arrivals_head_;
+    Connection& connection = *arrival.connection;
+    Request& request = connection.request(arrival.header.message);
+    // After close() nobody may write to the caller's memory.
+    if (!connection.closed && request.state == Request::kPosted) {
+      if (arrival.bytes > 0) {
+        std::memcpy(request.data + arrival.header.offset,
+                    came_.memory_of(arrival.slot) + sizeof(SegmentHeader), arrival.bytes);
+      }
+      request.through += arrival.bytes;
+      if (request.through == request.bytes) {
+        request.state = Request::kDone;
+        message_is_whole(connection, request.message);
+      }
+    }
+    came_.give_back(arrival.slot);
+    --connection.in_slots;
+    drop_if_over(connection);
+  }
 }
 
 void Link::message_is_whole(Connection& connection, std::uint64_t message) {
   connection.whole[message % kRequestsMax] = true;
-  while (connection.taken < connection.begun && connection.whole[connection.taken % kRequestsMax]) {
+  while (connection.taken < connection.posted &&
+         connection.whole[connection.taken % kRequestsMax]) {
     connection.whole[connection.taken++ % kRequestsMax] = false;
   }
-  if (connection.taken != connection.posted) return;
-  // This process may end without another word once it has all that it waits for. Its daemon's word
+  // If all that was posted has come, this process may end without another word. Its daemon's word
   // that the last transfers came may be overtaken by its word that this process is gone.
-  Record taken;
-  taken.kind = RecordKind::kAllTaken;
-  taken.connection = connection.number;
-  taken.value = connection.taken;
-  pipe_.put(taken);
+  if (connection.taken == connection.posted) note_to_tell(connection);
+  grant(connection);
 }
 
-void Link::on_segment(Connection& connection, const Record& record) {
-  if (connection.begun == connection.posted) {
-    return fail("the other end sends a message for which no receive is posted");
+/// What the sender has not begun never comes.
+void Link::on_stopped_by_sender(Connection& connection, const Record& record) {
+  if (connection.peer_stopped) return;
+  connection.peer_stopped = true;
+  if (record.a > connection.told_granted) return fail("the other end has sent what it must not");
+  for (std::uint64_t message = record.a; message < connection.told_granted; ++message) {
+    Request& request = connection.request(message);
+    const std::uint64_t counted = request.known ? segments_of(request.bytes) : 1;
+    expect_more(connection, (message == record.a ? record.b : 0) - counted);
+    request.known = true;
   }
-  Request& request = connection.request(connection.begun);
-  if (request.told == 0) request.bytes = record.value;
-  if (record.value != request.bytes || record.value > request.room ||
-      record.bytes > record.value - request.told || record.bytes > kSegmentBytes ||
-      (record.bytes == 0) != (record.value == 0) || record.stream >= kStreams) {
-    return fail("the other end sends a message that does not fit its receive");
+  for (std::uint64_t message = record.a; message < connection.posted; ++message) {
+    Request& request = connection.request(message);
+    if (request.state == Request::kPosted) request.state = Request::kFailed;
   }
-  const std::uint64_t message = connection.begun;
-  if (record.bytes == 0) {
-    ++connection.begun;
-    if (request.state == Request::kPosted && !connection.closed) request.state = Request::kDone;
-    Record taken;
-    taken.kind = RecordKind::kTaken;
-    taken.connection = connection.number;
-    taken.value = message;
-    pipe_.put(taken);
-    return message_is_whole(connection, message);
-  }
-  Stream& stream = streams_[record.stream];
-  if (stream.tail - stream.head >= stream.ring.size()) {
-    return fail("the other end has more segments under way than it has room for");
-  }
-  Segment& segment = stream.at(stream.tail++);
-  segment.connection = &connection;
-  segment.message = message;
-  segment.offset = request.told;
-  segment.bytes = record.bytes;
-  segment.slot = kNone;
-  segment.work = nullptr;
-  ++connection.in_slots;
-  request.told += record.bytes;
-  if (request.told == request.bytes) ++connection.begun;
-}
-
-void Link::post_receives() {
-  for (std::uint32_t s = 0; s < kStreams; ++s) {
-    Stream& stream = streams_[s];
-    for (std::uint32_t i = 0; i < kSlots && stream.posted != stream.tail && broken_.empty(); ++i) {
-      Segment& segment = stream.at(stream.posted);
-      if (segment.slot == kNone) segment.slot = take_slot(client_of(s));
-      if (segment.slot == kNone || !begin_transfer(s, segment)) break;
-      ++stream.posted;
-    }
-  }
-}
-
-void Link::copy_some() {
-  if (arrived_head_ == arrived_tail_ || !pipe_.has_room(1)) return;
-  const Segment segment = arrived_[arrived_head_++ % arrived_.size()];
-  const std::uint32_t client = segment.slot / kSlots;
-  const std::uint32_t slot = segment.slot % kSlots;
-  Connection& connection = *segment.connection;
-  Request& request = connection.request(segment.message);
-  // After close() nobody may write to the caller's memory.
-  if (!connection.closed && request.state == Request::kPosted) {
-    std::memcpy(request.data + segment.offset,
-                ends_[client].base + std::size_t{slot} * kSegmentBytes, segment.bytes);
-    request.through += segment.bytes;
-    if (request.through == request.bytes) {
-      request.state = Request::kDone;
-      message_is_whole(connection, segment.message);
-    }
-  }
-  ends_[client].free_slots |= 1u << slot;
-  --connection.in_slots;
-  drop_if_over(connection);
 }
 
 }  // namespace gradwire::nccl_net

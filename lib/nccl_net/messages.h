@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// What two processes with this plug-in tell each other over the TCP connection of a link: how they
-/// meet, and where each message goes. Both ends are of one machine type, as NCCL itself requires.
-/// Plain data; nothing allocates.
+/// meet, and which messages may come and have come. And what stands before each segment of a
+/// message, in a transfer of the link's group. Both ends are of one machine type, as NCCL itself
+/// requires. Plain data; nothing allocates.
 #pragma once
 
 #include <netinet/in.h>
@@ -16,16 +17,10 @@
 
 namespace gradwire::nccl_net {
 
-/// Clients of the daemon that a process has. A link's group has as many processes at each end, and
-/// each ordered pair of one here and one there is a stream.
-constexpr std::uint32_t kClients = 3;
-constexpr std::uint32_t kStreams = kClients * kClients;
 /// A message is cut into segments of at most so many bytes. Each is one transfer. It is also the
 /// most that one call of isend(), irecv() or test() copies.
 constexpr std::uint32_t kSegmentBytes = 128 * 1024;
-/// Segments that a client has room for in a link, at each end: one hugepage of 2 MiB.
-constexpr std::uint32_t kSlots = 16;
-constexpr std::uint32_t kMagic = 0x6e776733;       // raised when what is below changes
+constexpr std::uint32_t kMagic = 0x6e776734;       // raised when what is below changes
 constexpr std::uint32_t kMagicOfAll = 0xffffff00;  ///< its bits that all versions have
 
 /// Random numbers, by which a process knows that it is meant: strangers cannot guess them.
@@ -49,41 +44,66 @@ struct Handle {
 };
 static_assert(sizeof(Handle) <= kHandleBytes);
 
+enum class HelloKind : std::uint32_t {
+  kConnect = 1,  ///< the connecting process's: make a link with me
+  kTake,         ///< the answer: yes
+  kUseMine,      ///< the answer: no, since I am making one with you (link.h says who gives way)
+};
+
 /// The first bytes of each end. The connecting one speaks first.
 struct Hello {
   std::uint32_t magic = kMagic;
-  std::uint32_t clients = kClients;
+  HelloKind kind = HelloKind::kConnect;
   Token listener{};
   Token process{};
   std::uint64_t group_id = 0;
-  std::array<std::array<unsigned char, GW_RANK_INFO_BYTES>, kClients> infos{};
+  std::array<unsigned char, GW_RANK_INFO_BYTES> info{};  ///< how daemons find the client
 };
-/// The second: whether this end has joined the link's group.
+/// The connecting one still wants the link: both join its group now.
+struct Go {
+  std::uint32_t magic = kMagic;
+};
+/// The last: whether this end has joined the link's group.
 struct Ready {
   std::uint32_t ok = 0;
   std::array<char, 508> text{};
 };
 
 enum class RecordKind : std::uint32_t {
-  kOpen = 1,  ///< from the sender: connection `connection` begins, to the listener `token`
-  kSegment,   ///< from the sender: `bytes` of the connection's next message of `value` bytes are
-              ///< the next transfer of `stream`; 0 bytes: a message of none, and no transfer
-  kGrant,     ///< from the receiver: room for one more message, of `value` bytes at most
-  kTaken,     ///< from the receiver: it has message `value`, which had no bytes
-  kAllTaken,  ///< from the receiver: the first `value` messages have come whole, and no receive is
-              ///< posted any more: it may end now
-  kClosed,  ///< from both: nothing follows of the connection; from the receiver, its first `value`
-            ///< messages have come whole
+  kOpen = 1,  ///< from who sends: connection `connection` begins, to the listener `a`, `b`
+  kState,     ///< from who receives: messages below `a` have their receives posted; those below `b`
+              ///< have come whole
+  kStopped,   ///< from who sends, and has not closed: as kClosed
+  kClosed,    ///< from both: nothing follows of the connection. From who sends: the messages below
+              ///< `a` were sent whole, and of the next one `b` segments. From who receives: those
+              ///< below `a` have come whole
+  kTooLarge,  ///< from who receives: a message of `b` bytes came, and its receive has room for `a`
+  kFill,      ///< `a` receives are posted in all, and some wait in vain: fill them
+  kEnd,       ///< from who made the link: nobody needs it here
+  kEndToo,    ///< the answer: nor here. It has ended
 };
 
+/// All of it is absolute: a later record of a connection says all that an earlier one said.
 struct Record {
   RecordKind kind = RecordKind::kOpen;
   std::uint32_t connection = 0;
-  std::uint32_t stream = 0;
-  std::uint32_t bytes = 0;
-  std::uint64_t value = 0;
-  Token token{};
+  std::uint64_t a = 0;
+  std::uint64_t b = 0;
 };
-static_assert(sizeof(Record) == 40);
+static_assert(sizeof(Record) == 24);
+
+/// The first bytes of each transfer. The segment is what follows.
+struct SegmentHeader {
+  std::uint32_t connection = 0;  ///< 0: nothing, for a receive that waits in vain
+  std::uint32_t reserved = 0;
+  std::uint64_t message = 0;
+  std::uint64_t offset = 0;  ///< of the segment in the message: a multiple of kSegmentBytes
+  std::uint64_t bytes = 0;   ///< of the whole message
+};
+static_assert(sizeof(SegmentHeader) == 32);
+/// A message of none has one, too.
+constexpr std::uint64_t segments_of(std::uint64_t bytes) {
+  return bytes == 0 ? 1 : (bytes + kSegmentBytes - 1) / kSegmentBytes;
+}
 
 }  // namespace gradwire::nccl_net

@@ -15,6 +15,13 @@
 namespace gradwire::nccl_net {
 namespace {
 
+Status listen_at(int number, void* handle, void** listen_comm) {
+  return listen_for(true, number, handle, listen_comm);
+}
+Status listen_v12(void*, int number, void* handle, void** listen_comm) {
+  return listen_at(number, handle, listen_comm);
+}
+
 Status connect_v8(int number, void* handle, void** send_comm, DeviceHandle** device_comm) {
   *send_comm = nullptr;
   if (device_comm != nullptr) *device_comm = nullptr;
@@ -61,8 +68,8 @@ Status post(void* comm, void* data, std::size_t bytes, bool sends, void** reques
     Link& link = *connection.link;
     if (is_broken(connection)) return kRemoteError;
     // Nothing is sent without a receive that was posted before.
-    if (connection.peer_closed) {
-      warn("%s", connection.link->why_over());
+    if (connection.is_over()) {
+      warn("%s", link.why_over(connection));
       return kRemoteError;
     }
     Request* posted = sends ? link.post_send(connection, data, bytes)
@@ -121,7 +128,7 @@ Status test(void* opaque, int* done, int* sizes) {
       }
     }
     if (request.state == Request::kFailed) {
-      warn("a message does not come: %s", connection.link->why_over());
+      warn("a message does not come: %s", connection.link->why_over(connection));
       return kRemoteError;
     }
     *done = 1;

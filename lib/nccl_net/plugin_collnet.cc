@@ -13,6 +13,13 @@
 namespace gradwire::nccl_net {
 namespace {
 
+Status listen_collnet(int number, void* handle, void** listen_comm) {
+  return listen_for(false, number, handle, listen_comm);
+}
+Status listen_collnet_v12(void*, int number, void* handle, void** listen_comm) {
+  return listen_collnet(number, handle, listen_comm);
+}
+
 Status start_collnet_v12(void** context, std::uint64_t, Logger logger) {
   *context = device_context();
   return start(logger);
@@ -87,16 +94,16 @@ EXPORTED_TABLE extern ours::CollNetV7 ncclCollNetPlugin_v7;
 EXPORTED_TABLE extern ours::CollNetV12 ncclCollNetPlugin_v12;
 
 ours::CollNetV7 ncclCollNetPlugin_v7 = {
-    "gradwire",          ours::start,    ours::devices,       ours::describe_v7,
-    ours::listen_at,     ours::join,     ours::supported,     ours::reg_mr_v7,
-    ours::reg_mr_dmabuf, ours::dereg_mr, ours::iallreduce_v7, ours::flush_collnet,
-    ours::test_collnet,  ours::leave,    ours::close_listener};
+    "gradwire",           ours::start,    ours::devices,       ours::describe_v7,
+    ours::listen_collnet, ours::join,     ours::supported,     ours::reg_mr_v7,
+    ours::reg_mr_dmabuf,  ours::dereg_mr, ours::iallreduce_v7, ours::flush_collnet,
+    ours::test_collnet,   ours::leave,    ours::close_listener};
 
 ours::CollNetV12 ncclCollNetPlugin_v12 = {"gradwire",
                                           ours::start_collnet_v12,
                                           ours::devices,
                                           ours::describe_collnet_v12,
-                                          ours::listen_v12,
+                                          ours::listen_collnet_v12,
                                           ours::join,
                                           ours::supported,
                                           ours::reg_mr,

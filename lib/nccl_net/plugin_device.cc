@@ -80,13 +80,13 @@ Status describe_v12(int number, PropertiesV12* properties) {
   return kSuccess;
 }
 
-Status listen_at(int number, void* handle, void** listen_comm) {
+Status listen_for(bool links, int number, void* handle, void** listen_comm) {
   *listen_comm = nullptr;
   if (number != 0) return kInvalidArgument;
   return guarded("listen", [&] {
     Handle own;
     Listener* listener = nullptr;
-    const Status status = Engine::get().listen(own, &listener);
+    const Status status = Engine::get().listen(own, links, &listener);
     std::memset(handle, 0, kHandleBytes);
     std::memcpy(handle, &own, sizeof(own));
     *listen_comm = listener;
@@ -94,9 +94,6 @@ Status listen_at(int number, void* handle, void** listen_comm) {
   });
 }
 
-Status listen_v12(void*, int number, void* handle, void** listen_comm) {
-  return listen_at(number, handle, listen_comm);
-}
 Status close_listener(void* listen_comm) {
   return guarded("close", [&] {
     Engine::get().close(static_cast<Listener*>(listen_comm));

@@ -39,8 +39,8 @@ Status devices(int* count);
 Status describe_v7(int number, PropertiesV7* properties);
 Status describe_v8(int number, PropertiesV8* properties);
 Status describe_v12(int number, PropertiesV12* properties);
-Status listen_at(int number, void* handle, void** listen_comm);
-Status listen_v12(void* context, int number, void* handle, void** listen_comm);
+/// @param links  connections of net come, and those of CollNet do not
+Status listen_for(bool links, int number, void* handle, void** listen_comm);
 Status close_listener(void* listen_comm);
 Status reg_mr(void* comm, void* data, std::size_t bytes, int pointer, void** mr);
 Status reg_mr_dmabuf(void* comm, void* data, std::size_t bytes, int pointer, std::uint64_t offset,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// @file
 /// Records on a TCP connection, without waiting: what does not fit waits in a ring of fixed size,
-/// and whoever wants to say more asks for room first, or has had some kept. One lock guards it, the
-/// caller's. Nothing allocates.
+/// and whoever wants to say more asks for room first. One lock guards it, the caller's. Nothing
+/// allocates.
 #pragma once
 
 #include <array>
@@ -23,19 +23,11 @@ class RecordPipe {
   void finish();
   void close();
   [[nodiscard]] int socket() const { return socket_.get(); }
-  /// Beside what is kept.
   [[nodiscard]] bool has_room(std::uint32_t records) const {
-    return kRecords - (written_ - sent_ + sizeof(Record) - 1) / sizeof(Record) >= kept_ + records;
+    return kRecords - (written_ - sent_ + sizeof(Record) - 1) / sizeof(Record) >= records;
   }
-  /// Keeps room for one record, such as the last word of a connection. Room is there.
-  void keep_room() { ++kept_; }
   /// Room is there.
   void put(const Record& record);
-  /// Where room was kept.
-  void put_kept(const Record& record) {
-    --kept_;
-    put(record);
-  }
   /// As much as the kernel takes.
   void flush();
   [[nodiscard]] bool is_empty() const { return written_ == sent_; }
@@ -45,7 +37,7 @@ class RecordPipe {
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  static constexpr std::uint64_t kRecords = 4 * 1024;
+  static constexpr std::uint64_t kRecords = 1024;
   static constexpr std::uint64_t kBytes = kRecords * sizeof(Record);
 
   Descriptor socket_;
@@ -53,7 +45,6 @@ class RecordPipe {
   std::array<unsigned char, kBytes> out_{};
   std::uint64_t written_ = 0;
   std::uint64_t sent_ = 0;
-  std::uint64_t kept_ = 0;  ///< records
   std::array<unsigned char, 64 * sizeof(Record)> in_{};
   std::size_t in_begin_ = 0;
   std::size_t in_end_ = 0;

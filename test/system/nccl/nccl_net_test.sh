@@ -8,7 +8,7 @@
 . "$(dirname "$0")/../_init.sh"
 
 # Packet buffers for more groups than the other stories have: each process has one with each other,
-# in each direction, for a moment two.
+# for a moment two.
 daemon_memory_mib=400
 
 # play ARGUMENT...: processes 0 and 2 are at daemon 0, 1 and 3 at daemon 1.

@@ -1,131 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A link whose other process ends at any time. The other end and the daemons are played.
+// What moves on a link, and how a link ends. The other end and the daemons are played.
 #include "nccl_net/link.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <vector>
-
-#include "fake_client.h"
-#include "nccl_net/engine.h"
-#include "peer.h"
+#include "link_ends.h"
 
 namespace gradwire::nccl_net {
 namespace {
-
-constexpr std::uint32_t kBytes = 1000;
-
-/// A connection to the plug-in, from a peer of ours.
-struct Receiver {
-  void* context = nullptr;
-  void* listener = nullptr;
-  void* comm = nullptr;
-  Handle handle;
-  std::unique_ptr<Peer> peer;
-
-  /// @param before  is called before the peer comes
-  explicit Receiver(const std::function<void(Receiver&)>& before = {}) {
-    fake::reset();
-    setenv("GRADWIRE_NCCL_ADDRESS", "127.0.0.1", 1);
-    REQUIRE(net().init(&context, 0, nullptr, nullptr, nullptr) == kSuccess);
-    char bytes[kHandleBytes];
-    REQUIRE(net().listen(context, 0, bytes, &listener) == kSuccess);
-    std::memcpy(&handle, bytes, sizeof(handle));
-    if (before) before(*this);
-    peer = std::make_unique<Peer>(Peer::connected_to(handle));
-    auto begun = std::async(std::launch::async, [&] {
-      Record open = record(RecordKind::kOpen);
-      open.token = handle.listener;
-      return peer->begin_as_sender(handle) && peer->say_word(open);
-    });
-    REQUIRE(eventually([&] { return accepts(); }));
-    REQUIRE(begun.get());
-    REQUIRE(net().close_listen(listener) == kSuccess);
-  }
-  ~Receiver() {
-    if (comm != nullptr) net().close_recv(comm);
-    peer->end();
-    CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
-  }
-  bool accepts() {
-    DeviceHandle* device = nullptr;
-    REQUIRE(net().accept(listener, &comm, &device) == kSuccess);
-    return comm != nullptr;
-  }
-  void* receive(std::string& into) {
-    void* request = nullptr;
-    void* data = into.data();
-    std::size_t bytes = into.size();
-    int tag = 0;
-    void* registration = nullptr;
-    eventually([&] {
-      CHECK(net().irecv(comm, 1, &data, &bytes, &tag, &registration, nullptr, &request) ==
-            kSuccess);
-      return request != nullptr;
-    });
-    return request;
-  }
-  /// Until the plug-in has taken what the peer said: it does so in every call.
-  void await_posted(void* request, std::size_t count) {
-    CHECK(eventually([&] {
-      int done = 0;
-      int bytes = 0;
-      CHECK(net().test(request, &done, &bytes) == kSuccess);
-      return fake::posted() == count;
-    }));
-  }
-};
-
-/// A connection from the plug-in, to a peer of ours.
-struct Sender {
-  void* context = nullptr;
-  void* comm = nullptr;
-  Handle handle;
-  std::unique_ptr<Peer> peer;
-
-  Sender() {
-    fake::reset();
-    REQUIRE(net().init(&context, 0, nullptr, nullptr, nullptr) == kSuccess);
-    const int door = listen_for(handle);
-    auto begun = std::async(std::launch::async, [&] {
-      peer = std::make_unique<Peer>(::accept(door, nullptr, nullptr));
-      Record opened;
-      return peer->begin_as_receiver(handle) && peer->hear_word(opened) &&
-             opened.kind == RecordKind::kOpen && opened.token == handle.listener;
-    });
-    char bytes[kHandleBytes] = {};
-    std::memcpy(bytes, &handle, sizeof(handle));
-    REQUIRE(eventually([&] {
-      DeviceHandle* device = nullptr;
-      REQUIRE(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
-      return comm != nullptr;
-    }));
-    REQUIRE(begun.get());
-    ::close(door);
-  }
-  ~Sender() {
-    net().close_send(comm);
-    peer->end();
-    CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
-  }
-  /// @return a socket that listens, as `handle` says.
-  static int listen_for(Handle& handle) {
-    handle.address = loopback();
-    const int door = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    auto* address = reinterpret_cast<sockaddr*>(&handle.address);
-    socklen_t bytes = sizeof(sockaddr_in);
-    REQUIRE(::bind(door, address, bytes) == 0);
-    REQUIRE(::listen(door, 8) == 0);
-    REQUIRE(::getsockname(door, address, &bytes) == 0);
-    REQUIRE(fill_random(handle.listener));
-    REQUIRE(fill_random(handle.process));
-    return door;
-  }
-};
 
 TEST_CASE("a receiver takes whatever came before the other process ended") {
   Receiver receiver;
@@ -136,16 +21,14 @@ TEST_CASE("a receiver takes whatever came before the other process ended") {
   std::string never(kBytes, '.');
   void* const requests[] = {receiver.receive(first), receiver.receive(second),
                             receiver.receive(never)};
-  receiver.peer->say_word(segment(0, kSegmentBytes, whole));
-  receiver.peer->say_word(segment(4, kSegmentBytes, whole));
-  receiver.peer->say_word(segment(8, last, whole));
-  receiver.peer->say_word(segment(1, kBytes, kBytes));
-  receiver.await_posted(requests[0], 4);
-
-  REQUIRE(fake::finish_receive(0, std::string(kSegmentBytes, 'a')));
-  REQUIRE(fake::finish_receive(4, std::string(kSegmentBytes, 'b')));
-  REQUIRE(fake::finish_receive(8, std::string(last, 'c')));
-  REQUIRE(fake::finish_receive(1, std::string(kBytes, 'd')));
+  receiver.await_posted(requests[0], 3);
+  // The first that comes tells of two more.
+  REQUIRE(
+      fake::finish_receive(1, segment(0, kSegmentBytes, whole, std::string(kSegmentBytes, 'b'))));
+  REQUIRE(fake::finish_receive(2, segment(1, std::string(kBytes, 'd'))));
+  receiver.await_posted(requests[0], 3);
+  REQUIRE(fake::finish_receive(5, segment(0, 0, whole, std::string(kSegmentBytes, 'a'))));
+  REQUIRE(fake::finish_receive(3, segment(0, 2 * kSegmentBytes, whole, std::string(last, 'c'))));
   fake::abort_groups();
   receiver.peer->end();
 
@@ -164,7 +47,6 @@ TEST_CASE("a receiver waits for what its daemon may still have of a process that
   Receiver receiver;
   std::string text(kBytes, '.');
   void* const request = receiver.receive(text);
-  receiver.peer->say_word(segment(3, kBytes, kBytes));
   receiver.await_posted(request, 1);
   receiver.peer->end();
   // The plug-in has heard that the peer is gone, and the daemon has not told yet.
@@ -175,7 +57,7 @@ TEST_CASE("a receiver waits for what its daemon may still have of a process that
     CHECK(done == 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  REQUIRE(fake::finish_receive(3, std::string(kBytes, 'x')));
+  REQUIRE(fake::finish_receive(1, segment(0, std::string(kBytes, 'x'))));
   fake::abort_groups();
   CHECK(outcome(request).status == kSuccess);
   CHECK(text == std::string(kBytes, 'x'));
@@ -186,14 +68,73 @@ TEST_CASE("a stream that fails takes nothing from the others") {
   std::string lost(kBytes, '.');
   std::string comes(kBytes, '.');
   void* const requests[] = {receiver.receive(lost), receiver.receive(comes)};
-  receiver.peer->say_word(segment(0, kBytes, kBytes));
-  receiver.peer->say_word(segment(4, kBytes, kBytes));
   receiver.await_posted(requests[0], 2);
-  fake::abort_receives(0);
-  REQUIRE(fake::finish_receive(4, std::string(kBytes, 'x')));
+  fake::abort_receives(1);
+  REQUIRE(fake::finish_receive(2, segment(1, std::string(kBytes, 'x'))));
   CHECK(outcome(requests[1]).status == kSuccess);
   CHECK(comes == std::string(kBytes, 'x'));
   CHECK(outcome(requests[0]).status == kRemoteError);
+}
+
+TEST_CASE("a message that is too large fails at both ends, by its sizes") {
+  Receiver receiver;
+  std::string small(kBytes, '.');
+  void* const request = receiver.receive(small);
+  receiver.await_posted(request, 1);
+  REQUIRE(fake::finish_receive(1, segment(0, 0, kBytes + 1, std::string(kBytes + 1, 'x'))));
+  CHECK(outcome(request).status == kRemoteError);
+  CHECK(small == std::string(kBytes, '.'));
+  const Record told = receiver.peer->next_record(RecordKind::kTooLarge);
+  CHECK(told.a == kBytes);
+  CHECK(told.b == kBytes + 1);
+}
+
+TEST_CASE("what was under way when both ends closed comes, and is thrown away") {
+  Receiver receiver;
+  std::string first(2 * kSegmentBytes, '.');
+  std::string second(kBytes, '.');
+  void* const request = receiver.receive(first);
+  receiver.receive(second);
+  receiver.await_posted(request, 2);
+  CHECK(net().close_recv(std::exchange(receiver.comm, nullptr)) == kSuccess);
+  CHECK(receiver.peer->next_record(RecordKind::kClosed).a == 0);
+  // One segment was sent, of the two of the first message, and nothing of the second.
+  REQUIRE(receiver.peer->say_word(record(RecordKind::kClosed, 0, 1)));
+  REQUIRE(
+      fake::finish_receive(1, segment(0, 0, 2 * kSegmentBytes, std::string(kSegmentBytes, 'x'))));
+  // The other receive waits in vain, and the link does not end before it is filled.
+  CHECK(receiver.peer->next_record(RecordKind::kFill).a == 2);
+  CHECK(fake::posted() == 1);
+  REQUIRE(receiver.peer->say_word(record(RecordKind::kEnd)));
+  REQUIRE(fake::finish_receive(2, filler()));
+  CHECK(receiver.peer->next_record().kind == RecordKind::kEndToo);
+  CHECK(receiver.peer->hears_end());
+  CHECK(first == std::string(2 * kSegmentBytes, '.'));
+  CHECK(second == std::string(kBytes, '.'));
+}
+
+TEST_CASE("a sender that stops tells what still comes, and fills what nobody else does") {
+  Sender sender;
+  std::string text(2 * kSegmentBytes, 'x');
+  REQUIRE(sender.peer->say_word(record(RecordKind::kState, 3, 0)));
+  void* request = nullptr;
+  REQUIRE(eventually([&] {
+    CHECK(net().isend(sender.comm, text.data(), text.size(), 0, nullptr, nullptr, &request) ==
+          kSuccess);
+    return request != nullptr;
+  }));
+  // One call copies one segment.
+  REQUIRE(eventually([&] {
+    int done = 0;
+    if (fake::posted() == 0) net().test(request, &done, nullptr);
+    return fake::posted() == 1;
+  }));
+  CHECK(net().close_send(std::exchange(sender.comm, nullptr)) == kSuccess);
+  const Record told = sender.peer->next_record(RecordKind::kClosed);
+  CHECK(told.a == 0);
+  CHECK(told.b == 1);
+  REQUIRE(sender.peer->say_word(record(RecordKind::kFill, 3)));
+  CHECK(eventually([] { return fake::posted() == 3; }));
 }
 
 /// @return the descriptor of this process's end of the TCP connection that ends at `port` there.
@@ -232,129 +173,43 @@ TEST_CASE("a child of fork has no connections, and can use none") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   // Nothing has changed here.
-  receiver.peer->say_word(segment(3, kBytes, kBytes));
   receiver.await_posted(request, 1);
-  REQUIRE(fake::finish_receive(3, std::string(kBytes, 'x')));
+  REQUIRE(fake::finish_receive(1, segment(0, std::string(kBytes, 'x'))));
   CHECK(outcome(request).status == kSuccess);
-}
-
-std::size_t threads() {
-  std::size_t count = 0;
-  for (const auto& one : std::filesystem::directory_iterator("/proc/self/task")) {
-    count += one.path().empty() ? 0 : 1;
-  }
-  return count;
 }
 
 TEST_CASE("a connection's last word comes, however far behind the other end is") {
   Receiver receiver;
+  const int link = descriptor_to(receiver.peer->port());
   std::string none;
   std::uint64_t taken = 0;
-  constexpr int kStuck = 50;
+  int unsaid = -1;
   // Messages of no bytes, until nothing more is said since the peer does not listen.
-  for (int tries = 0; tries < kStuck;) {
-    void* request = nullptr;
-    void* data = none.data();
-    std::size_t bytes = 0;
-    int tag = 0;
-    void* registration = nullptr;
-    int done = 0;
-    REQUIRE(net().irecv(receiver.comm, 1, &data, &bytes, &tag, &registration, nullptr, &request) ==
-            kSuccess);
-    if (request != nullptr) {
-      REQUIRE(receiver.peer->say_word(segment(0, 0, 0)));
-      for (tries = 0; tries < kStuck && done == 0; ++tries) {
-        REQUIRE(net().test(request, &done, nullptr) == kSuccess);
-        if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      taken += done != 0 ? 1 : 0;
-      if (done != 0) tries = 0;
-    } else {
-      ++tries;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  constexpr int kStuck = 2000;
+  for (int same = 0; same < kStuck; ++taken) {
+    void* const request = receiver.receive(none);
+    const auto stream = static_cast<std::uint32_t>(1 + taken % Segments::kStreams);
+    // Nobody tells the sender of its receive any more, and so nothing comes.
+    bool comes = false;
+    for (int tries = 0; tries < 20 && !comes; ++tries) {
+      int done = 0;
+      REQUIRE(net().test(request, &done, nullptr) == kSuccess);
+      comes = fake::finish_receive(stream, segment(taken, ""));
     }
+    if (!comes) break;
+    REQUIRE(outcome(request).status == kSuccess);
+    int before = std::exchange(unsaid, 0);
+    REQUIRE(::ioctl(link, SIOCOUTQ, &unsaid) == 0);
+    same = unsaid == before ? same + 1 : 0;
   }
   CHECK(net().close_recv(std::exchange(receiver.comm, nullptr)) == kSuccess);
-  Record heard;
-  while (heard.kind != RecordKind::kClosed && receiver.peer->hear_word(heard)) {
-  }
-  CHECK(heard.kind == RecordKind::kClosed);
-  CHECK(heard.value == taken);
-}
-
-TEST_CASE("a connect that NCCL gives up leaves no link, and may begin again") {
-  struct Bound {
-    const std::chrono::milliseconds before;
-    explicit Bound(int ms) : before(change(std::chrono::milliseconds(ms))) {}
-    ~Bound() { change(before); }
-    static std::chrono::milliseconds change(std::chrono::milliseconds to) {
-      const std::lock_guard lock(Engine::get().mutex);
-      return std::exchange(Engine::get().unused_bound, to);
-    }
-  };
-  auto bound = std::make_unique<Bound>(100);
-  fake::reset();
-  void* context = nullptr;
-  REQUIRE(net().init(&context, 0, nullptr, nullptr, nullptr) == kSuccess);
-  Handle handle;
-  const int door = Sender::listen_for(handle);
-  char bytes[kHandleBytes] = {};
-  std::memcpy(bytes, &handle, sizeof(handle));
-  void* comm = nullptr;
-  DeviceHandle* device = nullptr;
-  REQUIRE(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
-  REQUIRE(comm == nullptr);
-  {
-    Peer peer(::accept(door, nullptr, nullptr));
-    CHECK(peer.begin_as_receiver(handle));
-    CHECK(peer.hears_end());
-  }
-  CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
-
-  bound.reset();
-  auto again = std::async(std::launch::async, [&] {
-    auto peer = std::make_unique<Peer>(::accept(door, nullptr, nullptr));
-    CHECK(peer->begin_as_receiver(handle));
-    return peer;
-  });
-  CHECK(eventually([&] {
-    CHECK(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
-    return comm != nullptr;
-  }));
-  const auto peer = again.get();
-  ::close(door);
-  CHECK(net().close_send(comm) == kSuccess);
-  peer->end();
-  CHECK(eventually([] { return fake::groups() == 0 && fake::memories() == 0; }));
-}
-
-TEST_CASE("strangers at a listener cost no thread, and hold up nobody") {
-  constexpr int kStrangers = 40;
-  std::vector<std::unique_ptr<Peer>> strangers;
-  const std::size_t before = threads();
-  std::size_t most = 0;
-  {
-    const Receiver receiver([&](Receiver& waiting) {
-      for (int i = 0; i < kStrangers; ++i) {
-        strangers.push_back(std::make_unique<Peer>(Peer::connected_to(waiting.handle)));
-        if (i % 2 == 0) strangers.back()->say_word(std::uint32_t{0x20544547});
-      }
-      for (int i = 0; i < kStrangers; ++i) {
-        CHECK_FALSE(waiting.accepts());
-        most = std::max(most, threads());
-      }
-    });
-    CHECK(most <= before);
-  }
-  // Those that are too many, and all others once the listener is gone.
-  for (const auto& one : strangers) CHECK(one->hears_end());
+  CHECK(receiver.peer->next_record(RecordKind::kClosed).a == taken);
 }
 
 TEST_CASE("a send that the other process has taken is done, whatever its daemon says") {
   Sender sender;
   std::string text(kBytes, 'x');
-  sender.peer->say_word(record(RecordKind::kGrant, kBytes));
-  sender.peer->say_word(record(RecordKind::kGrant, kBytes));
+  sender.peer->say_word(record(RecordKind::kState, 2, 0));
   void* requests[2] = {nullptr, nullptr};
   for (void*& request : requests) {
     REQUIRE(eventually([&] {
@@ -368,7 +223,7 @@ TEST_CASE("a send that the other process has taken is done, whatever its daemon 
     CHECK(net().test(requests[0], &done, nullptr) == kSuccess);
     return fake::posted() == 2;
   }));
-  sender.peer->say_word(record(RecordKind::kAllTaken, 1));
+  sender.peer->say_word(record(RecordKind::kState, 2, 1));
   sender.peer->end();
   CHECK(outcome(requests[0]).status == kSuccess);
   CHECK(outcome(requests[1]).status == kRemoteError);

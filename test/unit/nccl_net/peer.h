@@ -94,22 +94,43 @@ class Peer {
     return got == 0;
   }
 
-  /// The hello and the word that the group has formed, as the process that sends.
-  bool begin_as_sender(const Handle& to) {
-    Hello own;
+  /// The words by which a link is made, as the process that makes it.
+  bool begin_as_maker(const Handle& to, const Token& process = {1, 2}) {
     Hello other;
-    own.listener = to.listener;
-    own.process = {1, 2};
-    own.group_id = 3;
-    return say_word(own) && hear_word(other) && are_ready();
+    return say_word(hello(HelloKind::kConnect, to.listener, process)) && hear_word(other) &&
+           other.kind == HelloKind::kTake && say_word(Go{}) && are_ready();
   }
-  /// Likewise as the one that receives.
-  bool begin_as_receiver(const Handle& own_handle) {
-    Hello own;
+  /// Likewise as the one that takes it.
+  bool begin_as_taker(const Handle& own) {
     Hello other;
-    own.listener = own_handle.listener;
-    own.process = own_handle.process;
-    return hear_word(other) && say_word(own) && are_ready();
+    return hear_word(other) && answer_as_taker(own);
+  }
+  bool answer_as_taker(const Handle& own) {
+    Go go;
+    return say_word(hello(HelloKind::kTake, own.listener, own.process)) && hear_word(go) &&
+           go.magic == kMagic && are_ready();
+  }
+  static Hello hello(HelloKind kind, const Token& listener, const Token& process) {
+    Hello made;
+    made.kind = kind;
+    made.listener = listener;
+    made.process = process;
+    made.group_id = 3;
+    return made;
+  }
+  /// What the other end says next about connections and the link.
+  Record next_record() {
+    Record heard;
+    CHECK(hear_word(heard));
+    return heard;
+  }
+  /// The next of this kind.
+  Record next_record(RecordKind kind) {
+    Record heard;
+    while (hear_word(heard) && heard.kind != kind) {
+    }
+    CHECK(heard.kind == kind);
+    return heard;
   }
 
  private:
@@ -123,19 +144,34 @@ class Peer {
   int socket_;
 };
 
-inline Record record(RecordKind kind, std::uint64_t value = 0) {
+/// The first connection that the maker of a link opens, and the first of the other end.
+constexpr std::uint32_t kOfMaker = 2;
+constexpr std::uint32_t kOfTaker = 3;
+
+inline Record record(RecordKind kind, std::uint64_t a = 0, std::uint64_t b = 0,
+                     std::uint32_t connection = kOfMaker) {
   Record made;
   made.kind = kind;
-  made.connection = 1;
-  made.value = value;
+  made.connection = connection;
+  made.a = a;
+  made.b = b;
   return made;
 }
-inline Record segment(std::uint32_t stream, std::uint32_t bytes, std::uint64_t of) {
-  Record made = record(RecordKind::kSegment, of);
-  made.stream = stream;
-  made.bytes = bytes;
-  return made;
+/// What a transfer has: a segment of a message of `whole` bytes.
+inline std::string segment(std::uint64_t message, std::uint64_t offset, std::uint64_t whole,
+                           const std::string& bytes, std::uint32_t connection = kOfMaker) {
+  SegmentHeader header;
+  header.connection = connection;
+  header.message = message;
+  header.offset = offset;
+  header.bytes = whole;
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + bytes;
 }
+inline std::string segment(std::uint64_t message, const std::string& bytes) {
+  return segment(message, 0, bytes.size(), bytes);
+}
+/// What fills a receive that is posted in vain.
+inline std::string filler() { return segment(0, 0, 0, "", 0); }
 
 /// Polls a request, as NCCL does. @return what ended it.
 struct Outcome {
