@@ -30,6 +30,7 @@ Connection* Link::open(const Token& listener) {
   made->link = shared_from_this();
   made->listener = listener;
   ++open_;
+  ++opened_;
   used_ = true;
   is_over_ = false;
   Connection* connection = made.get();

@@ -172,9 +172,8 @@ class Link : public std::enable_shared_from_this<Link> {
   std::shared_ptr<Clients> clients_;
   gw_client* client_ = nullptr;
   RecordPipe pipe_;
-  Descriptor bell_;  ///< an eventfd: the thread is to look
-  bool is_over_ =
-      false;  ///< the other end has no connection, and this one had none when it said so
+  Descriptor bell_;       ///< an eventfd: the thread is to look
+  bool is_over_ = false;  ///< the other end needs it no more, and knew of all opened here
   bool ending_ = false;
   /// Transfers failed, or the other process is gone: nothing more is sent or posted, and what was
   /// said and sent before may still come.
@@ -203,6 +202,8 @@ class Link : public std::enable_shared_from_this<Link> {
   std::uint32_t open_ = 0;  ///< connections that are not closed here
   bool used_ = false;       ///< it had one
   std::uint32_t next_number_ = 0;
+  std::uint64_t opened_ = 0;       ///< connections, from here, ever
+  std::uint64_t heard_opens_ = 0;  ///< from the other end
   std::uint32_t calls_ = 0;
 };
 

@@ -141,6 +141,7 @@ void Link::look_for_end(bool unused_too_long) {
 void Link::put(RecordKind kind) {
   Record record;
   record.kind = kind;
+  record.a = heard_opens_;
   pipe_.put(record);
   pipe_.flush();
 }

@@ -153,6 +153,7 @@ void Link::on_open(const Record& record) {
   }
   // It was about to end, and goes on.
   if (state_ == State::kEnding) state_ = State::kReady;
+  ++heard_opens_;
   auto made = std::make_unique<Connection>();
   made->number = record.connection;
   made->link = shared_from_this();
@@ -166,8 +167,8 @@ void Link::on_open(const Record& record) {
 void Link::on_end(const Record& record) {
   const bool asked = record.kind == RecordKind::kEnd;
   if (asked == makes_) return fail(kNonsense);
-  // If it has opened one, the other end hears of that, and goes on.
-  if (connections_.empty()) is_over_ = true;
+  // If this end has opened one meanwhile, the other end hears of that, and goes on.
+  if (!asked || record.a == opened_) is_over_ = true;
   wake();
 }
 

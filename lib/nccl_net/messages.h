@@ -79,7 +79,8 @@ enum class RecordKind : std::uint32_t {
               ///< below `a` have come whole
   kTooLarge,  ///< from who receives: a message of `b` bytes came, and its receive has room for `a`
   kFill,      ///< `a` receives are posted in all, and some wait in vain: fill them
-  kEnd,       ///< from who made the link: nobody needs it here
+  kEnd,       ///< from who made the link: nobody needs it here, and the other end has opened `a`
+              ///< connections as far as is known here. If it has opened more, it says nothing
   kEndToo,    ///< the answer: nor here. It has ended
 };
 

@@ -62,8 +62,7 @@ TEST_CASE("if both connect at once, the process with the lower token makes the l
   // It has not answered, and connects itself. Nobody accepts here: connect alone is called.
   Peer made(Peer::connected_to(both.own));
   auto begun = std::async(std::launch::async, [&] {
-    return made.begin_as_maker(both.own, both.to.process) &&
-           made.next_record(RecordKind::kOpen).connection == kOfTaker;
+    return made.begin_as_maker(both.own, both.to.process) && made.hears_open(kOfTaker);
   });
   CHECK(eventually([&] { return both.connects(); }));
   CHECK(begun.get());
@@ -87,8 +86,7 @@ TEST_CASE("if both connect at once, the process with the higher token takes the 
   while (told.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) both.connects();
   CHECK(told.get());
   auto begun = std::async(std::launch::async, [&] {
-    return asked.answer_as_taker(both.to) &&
-           asked.next_record(RecordKind::kOpen).connection == kOfMaker;
+    return asked.answer_as_taker(both.to) && asked.hears_open(kOfMaker);
   });
   CHECK(eventually([&] { return both.connects(); }));
   CHECK(begun.get());
@@ -220,14 +218,14 @@ TEST_CASE("a connect that NCCL gives up leaves no link, and may begin again") {
   bound.reset();
   auto again = std::async(std::launch::async, [&] {
     auto peer = std::make_unique<Peer>(::accept(door, nullptr, nullptr));
-    CHECK(peer->begin_as_taker(handle));
-    return peer;
+    return peer->begin_as_taker(handle) ? std::move(peer) : nullptr;
   });
   CHECK(eventually([&] {
     CHECK(net().connect(context, 0, bytes, &comm, &device) == kSuccess);
     return comm != nullptr;
   }));
   const auto peer = again.get();
+  REQUIRE(peer != nullptr);
   ::close(door);
   CHECK(net().close_send(comm) == kSuccess);
   peer->end();

@@ -100,12 +100,12 @@ TEST_CASE("what was under way when both ends closed comes, and is thrown away") 
   CHECK(receiver.peer->next_record(RecordKind::kClosed).a == 0);
   // One segment was sent, of the two of the first message, and nothing of the second.
   REQUIRE(receiver.peer->say_word(record(RecordKind::kClosed, 0, 1)));
+  REQUIRE(receiver.peer->say_word(record(RecordKind::kEnd)));
   REQUIRE(
       fake::finish_receive(1, segment(0, 0, 2 * kSegmentBytes, std::string(kSegmentBytes, 'x'))));
   // The other receive waits in vain, and the link does not end before it is filled.
   CHECK(receiver.peer->next_record(RecordKind::kFill).a == 2);
   CHECK(fake::posted() == 1);
-  REQUIRE(receiver.peer->say_word(record(RecordKind::kEnd)));
   REQUIRE(fake::finish_receive(2, filler()));
   CHECK(receiver.peer->next_record().kind == RecordKind::kEndToo);
   CHECK(receiver.peer->hears_end());

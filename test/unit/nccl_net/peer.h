@@ -118,6 +118,11 @@ class Peer {
     made.group_id = 3;
     return made;
   }
+  /// The other end says that it opens this connection. For any thread: Catch's are one thread's.
+  bool hears_open(std::uint32_t connection) {
+    Record heard;
+    return hear_word(heard) && heard.kind == RecordKind::kOpen && heard.connection == connection;
+  }
   /// What the other end says next about connections and the link.
   Record next_record() {
     Record heard;
