@@ -49,6 +49,13 @@ Link::Formed Link::form(const Hello& hello, std::string& why) {
   if (clients_ == nullptr) return Formed::kNo;
   client_ = clients_->take_place(why);
   if (client_ == nullptr || !describe(client_, own.info, why)) return Formed::kNo;
+  gw_client_info facts{};
+  facts.struct_bytes = sizeof(facts);
+  if (gw_client_get_info(client_, &facts) != GW_OK) {
+    why = gw_last_error();
+    return Formed::kNo;
+  }
+  own.daemon = facts.incarnation;
   const Formed agreed = makes_ ? ask(own, other, why) : answer(own, other, why);
   if (agreed != Formed::kYes) return agreed;
   const bool joined = join(makes_ ? own : other, makes_ ? other : own, why);
@@ -121,6 +128,8 @@ bool Link::join(const Hello& maker, const Hello& taker, std::string& why) {
   config.timeout_ms = kJoinMs;
   config.infos = infos.data();
   config.infos_bytes = sizeof(infos);
+  // Such a group is of two daemons.
+  config.flags = maker.daemon != taker.daemon ? GW_GROUP_TRANSFERS_ALONE : 0;
   if (gw_group_join_processes(client_, &config, &group_) != GW_OK) {
     why = gw_last_error();
     return false;

@@ -57,6 +57,7 @@ struct Hello {
   Token listener{};
   Token process{};
   std::uint64_t group_id = 0;
+  std::uint64_t daemon = 0;                              ///< random, of that run of it
   std::array<unsigned char, GW_RANK_INFO_BYTES> info{};  ///< how daemons find the client
 };
 /// The connecting one still wants the link: both join its group now.
