@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/groups/group_table.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
-#include <iterator>
+#include <algorithm>
 
 namespace gradwire::control {
 
@@ -84,7 +82,7 @@ Group& GroupTable::add(std::unique_ptr<Group> group) {
   if (group->wanted.transfers_alone) ++transfers_alone_;
   forming_.insert(group->handle);
   Group& made = *groups_.emplace(group->handle, std::move(group)).first->second;
-  remember_name(made);
+  names_[made.handle] = {made.key, made.uid, made.rank, made.all_ranks()};
   return made;
 }
 
@@ -96,14 +94,10 @@ void GroupTable::remove(std::uint64_t handle) {
   if (group.wanted.transfers_alone) --transfers_alone_;
   handles_.erase({group.key.group_id, group.key.epoch});
   groups_.erase(found);
-}
-
-void GroupTable::remember_name(const Group& group) {
-  names_[group.handle] = {group.key, group.uid, group.rank, group.all_ranks()};
-  // Removes the oldest names, but never that of an existing group.
-  for (auto name = names_.begin(); names_.size() > kNamesKept && name != names_.end();) {
-    name = groups_.contains(name->first) ? std::next(name) : names_.erase(name);
-  }
+  ended_.push_back(handle);
+  if (ended_.size() <= kEndedKept) return;
+  names_.erase(ended_.front());
+  ended_.pop_front();
 }
 
 }  // namespace gradwire::control

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -55,10 +56,8 @@ class GroupTable {
   void remove(std::uint64_t handle);
 
  private:
-  /// How many groups have names, if not more exist.
-  static constexpr std::size_t kNamesKept = 256;
-
-  void remember_name(const Group& group);
+  /// How many groups that have ended have names.
+  static constexpr std::size_t kEndedKept = 256;
 
   Groups groups_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> handles_;  ///< by id and epoch
@@ -67,6 +66,7 @@ class GroupTable {
   std::set<std::uint64_t> forming_;  ///< and some that do no more
   std::uint64_t next_handle_ = 1;    ///< 64 bits never run out
   Names names_;
+  std::deque<std::uint64_t> ended_;  ///< those with names that have ended, the oldest first
 };
 
 }  // namespace gradwire::control

@@ -91,11 +91,14 @@ TEST_CASE("names of groups that ended are kept, the oldest not for ever, those o
     last = groups.add(group_of(1, epoch, 500)).handle;
     groups.remove(last);
   }
-  CHECK(groups.names().size() == 256);
+  CHECK(groups.names().size() == 257);
   CHECK(groups.names().contains(stays));
   REQUIRE(groups.names().contains(last));
   CHECK(groups.names().at(last).key.epoch == 999);
   CHECK(groups.names().at(last).nranks == 2);
+  // However many others there are.
+  for (std::uint32_t epoch = 1'000; epoch < 2'000; ++epoch) groups.add(group_of(1, epoch, 500));
+  CHECK(groups.names().contains(last));
 }
 
 TEST_CASE("requests that find no room go to their lane later, in order, and come back once") {
