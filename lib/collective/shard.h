@@ -146,6 +146,9 @@ class Shard final : private ShardServices {
     return off_ring_.pop_done(out) || events_.pop(out);
   }
 
+  /// The lane polled until then, though it did not call this shard, for which there was nothing.
+  void rested_until(TimeNs polled_at) noexcept { ends_.rested_until(polled_at); }
+
   [[nodiscard]] const AbortReason& reason() const noexcept { return membership_.reason(); }
   [[nodiscard]] const ShardConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ShardCounters& counters() const noexcept { return counters_; }

@@ -111,6 +111,7 @@ bool Lane::poll_once(TimeNs now) noexcept {
   }
   round_steps_.note(steps_ + (counters_.rx_packets - frames) + (commands_->steps() - commands));
   if (now >= next_publication_) publish(now);
+  last_round_ = now;
   count(counters_.rounds);
   if (worked) count(counters_.busy_rounds);
   return worked;

@@ -308,6 +308,7 @@ class Lane {
   std::vector<std::uint16_t> in_use_;  // indexes into slots_
   // Those of in_use_ whose shards a round calls; the others rest.
   std::vector<std::uint16_t> awake_;
+  TimeNs last_round_ = 0;
   TimeNs next_wake_ = kNever;         // not later than the earliest wake_at
   TimeNs resting_deadline_ = kNever;  // likewise of `deadline`, and not before next_wake_
   std::uint64_t round_ = 0;

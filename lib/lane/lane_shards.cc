@@ -70,6 +70,7 @@ void Lane::wake(GroupSlot& slot) noexcept {
   slot.shown = false;
   if (slot.awake) return;
   slot.awake = true;
+  if (!slot.closed) slot.shard->rested_until(last_round_);
   forget_resting(slot);
   awake_.push_back(static_cast<std::uint16_t>(&slot - slots_.data()));
 }

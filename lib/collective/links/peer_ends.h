@@ -5,6 +5,7 @@
 /// lane owns it; it allocates at construction only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -30,6 +31,10 @@ class PeerEnds {
   [[nodiscard]] std::uint32_t on_other_path() const noexcept { return tally_.away; }
   /// In each round of the lane.
   void polled(TimeNs now) noexcept { tally_.polled(now, ping_interval_ns_); }
+  /// The lane polled at that time, though nobody here was called: it did not stand still.
+  void rested_until(TimeNs polled_at) noexcept {
+    tally_.polled_at = std::max(tally_.polled_at, polled_at);
+  }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
   /// Of this group, or 0: then it is empty.
   [[nodiscard]] std::uint16_t ranks() const noexcept {

@@ -254,6 +254,8 @@ class World {
     std::uint16_t rank;
     std::uint8_t lane;
     collective::Shard* shard;
+    TimeNs called_at = 0;  ///< by its host's clock: the last poll that called the shard
+    bool touched = false;  ///< a packet has come for it since
   };
   struct Host {
     HostProfile profile;
@@ -335,6 +337,7 @@ class World {
     std::deque<Received> received;
     std::vector<std::function<void(collective::Shard&, TimeNs local_now)>> later;
   };
+  [[nodiscard]] static bool rests(const Place& place, TimeNs local_now);  // lane_rest.cc
   [[nodiscard]] bool stands_still(const collective::Shard* lane) const;
   void let_lanes_lag(Host& host);
   /// Does it to each lane of a rank, when that goes on.

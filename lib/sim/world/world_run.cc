@@ -94,8 +94,13 @@ void World::poll(Host& host) {
     return;
   }
   ++polls_;
-  host.last_poll = now_;
   const TimeNs local_now = local(host, now_);
+  // A lane that lags has a thread of its own, and did not poll with the host.
+  for (const Place& place : host.places) {
+    if (host.profile.lane_lag > 0 || !rests(place, local_now)) continue;
+    place.shard->rested_until(local(host, host.last_poll));
+  }
+  host.last_poll = now_;
   if (host.profile.lane_lag > 0) let_lanes_lag(host);
   const std::size_t received = receive_burst(host, local_now);
   bool worked = received > 0 || !host.rx.empty();
@@ -103,8 +108,10 @@ void World::poll(Host& host) {
   // Descriptors are the host's here and a lane's own in a NIC, so lanes take them by turns.
   const std::size_t first = host.profile.driver_holds_ns > 0 ? host.first_place++ : 0;
   for (std::size_t i = 0; i < host.places.size(); ++i) {
-    const Place& place = host.places[(first + i) % host.places.size()];
-    if (stands_still(place.shard)) continue;
+    Place& place = host.places[(first + i) % host.places.size()];
+    if (stands_still(place.shard) || rests(place, local_now)) continue;
+    place.called_at = local_now;
+    place.touched = false;
     worked |= poll_place(host, place, local_now, received == 0);
   }
   for (std::size_t i = host.posting.size(); i > 0; --i) {
@@ -148,9 +155,9 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
     return;
   }
   // As a lane finds it: by port, tag, rank and address, and token.
-  const Place* found = nullptr;
+  Place* found = nullptr;
   collective::PacketSource from;
-  for (const Place& place : host.places) {
+  for (Place& place : host.places) {
     if (frame.destination_port != kBaseUdpPort + place.lane ||
         packet.common.group_tag != wire::group_tag(place.shard->config().key)) {
       continue;
@@ -161,6 +168,7 @@ void World::dispatch(Host& host, const Received& received, TimeNs local_now) {
   }
   if (found != nullptr && stands_still(found->shard)) return keep(found->shard, received);
   if (found != nullptr) {
+    found->touched |= from.drop == wire::Drop::kNone;
     trace_.mix(now_, 32, host_id(host), packet.common.type, packet.common.packet_number);
     if (trace_.prints()) {
       trace_.line(now_, "host {:<3} <- {}{}", host_id(host), describe_packet(packet),

@@ -109,6 +109,27 @@ TEST_CASE("a rank that does nothing but answer takes another source port when it
   CHECK(ring.shard(2).counters().peer_source_port_moves > 0);
 }
 
+TEST_CASE("a rank that rests takes another source port when it is asked again") {
+  constexpr TimeNs kLimit = 25 * kSilence;
+  RingOptions options = options_of(2);
+  options.shard.timeouts.silence_ns = kLimit;
+  options.shard.timeouts.ping_interval_ns = kLimit / 100;
+  options.shard.sender.max_pto_ns = kLimit / 25;
+  options.shard.pairs_max = 16;
+  options.shard.transfers_alone = true;
+  RingHarness ring(options);
+  REQUIRE(ring.form());
+  ring.run_for(kLimit);
+  cut_first(ring, 1, 0);
+  Transfer transfer(ring, {0, 1}, 20 * 256);
+  transfer.send();
+  ring.run_for(3 * kLimit);
+  CHECK(ring.shard(1).counters().peer_source_port_moves > 0);
+  REQUIRE(!ring.aborted(0));
+  transfer.receive();
+  CHECK(ring.run_until([&] { return transfer.is_whole(); }, kLimit));
+}
+
 TEST_CASE("others send to a rank that stood still from source ports that lead there") {
   constexpr std::uint16_t kRanks = 4;
   constexpr std::uint16_t kStill = 2;
