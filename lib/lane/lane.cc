@@ -48,6 +48,7 @@ Lane::Lane(const LaneConfig& config)
   in_use_.reserve(config.max_groups);
   awake_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
+  for (Resting& resting : resting_) resting.groups.reserve(config.max_groups);
   for (const port::Port* port : config.ports) {
     // Lanes share a port's rate equally.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
@@ -155,7 +156,7 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   if (commands_->waits_for_input()) {
     earliest = std::min(earliest, now + kInputLookNs);
   }
-  earliest = std::min(earliest, resting_deadline_);
+  for (const Resting& resting : resting_) earliest = std::min(earliest, resting.deadline);
   for (const std::uint16_t index : awake_) {
     const GroupSlot& slot = slots_[index];
     if (slot.closed) continue;

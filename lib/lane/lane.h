@@ -148,13 +148,15 @@ class Lane {
     bool abort_told = false;  // the control thread was told
     bool touched = false;
     bool awake = true;
-    bool expects = false;            // valid while it rests: it has an unfinished op
-    bool moves = false;              // valid while it rests: of a collective
-    bool shown = false;              // its status was published, and nothing has changed since
-    std::uint64_t polled = 0;        // the last round that called it
-    std::uint32_t quiet_rounds = 0;  // rounds in a row in which nothing happened to it
-    TimeNs wake_at = kNever;         // while it rests
-    TimeNs deadline = kNever;        // its shard's, when it began to rest
+    bool expects = false;             // valid while it rests: it has an unfinished op
+    bool moves = false;               // valid while it rests: of a collective
+    bool rests_long = false;          // valid while it rests: for kLongRestNs at most
+    bool shown = false;               // its status was published, and nothing has changed since
+    std::uint64_t polled = 0;         // the last round that called it
+    std::uint32_t quiet_rounds = 0;   // rounds in a row in which nothing happened to it
+    TimeNs wake_at = kNever;          // while it rests
+    TimeNs deadline = kNever;         // its shard's, when it began to rest
+    std::uint16_t resting_place = 0;  // while it rests: in Resting::groups
     const collective::OpSpec* specs = nullptr;
     std::uint64_t ready_seq = 0;   // ops up to this one may be posted
     std::uint64_t posted_seq = 0;  // ops up to this one were posted
@@ -165,6 +167,12 @@ class Lane {
     command::MembersWait members;
     bool has_report = false;  // `report` could not be sent yet, because there was no room
     command::LaneReport report;
+  };
+
+  struct Resting {
+    std::vector<std::uint16_t> groups;  // indexes into slots_
+    TimeNs next_wake = kNever;          // not later than the earliest wake_at
+    TimeNs deadline = kNever;           // likewise of `deadline`, and not before next_wake
   };
 
   /// Ops of more bytes are more than a few packets.
@@ -190,7 +198,7 @@ class Lane {
   bool take_events(GroupSlot& slot, TimeNs now) noexcept;
   /// Ends the group's rest, so that rounds call its shard again.
   void wake(GroupSlot& slot) noexcept;
-  void wake_due(TimeNs now) noexcept;
+  void wake_due(Resting& resting, TimeNs now) noexcept;
   /// Lets the group at `place` in awake_ rest if it has nothing to do for long enough.
   void rest_if_idle(std::size_t place, TimeNs now) noexcept;
   /// Until when a group rests at most, if it rests now.
@@ -290,8 +298,8 @@ class Lane {
   static constexpr TimeNs kRestNsMin = 1'000'000;
   static constexpr TimeNs kRestNs = 5'000'000;
   /// The same of a group for transfers alone that has none under way: nothing is to be counted, and
-  /// there may be a thousand. They wake together, so that they are looked for seldom, and some in a
-  /// round.
+  /// there may be a thousand. They wake together, so that they are looked for seldom, and
+  /// kWakesPerRound in a round.
   static constexpr TimeNs kLongRestNs = 1'000'000'000;
   static constexpr TimeNs kLongRestEnds = 64'000'000;
   static constexpr std::size_t kWakesPerRound = 64;
@@ -308,9 +316,8 @@ class Lane {
   std::vector<std::uint16_t> in_use_;  // indexes into slots_
   // Those of in_use_ whose shards a round calls; the others rest.
   std::vector<std::uint16_t> awake_;
+  std::array<Resting, 2> resting_;  // those that rest: for short, and long
   TimeNs last_round_ = 0;
-  TimeNs next_wake_ = kNever;         // not later than the earliest wake_at
-  TimeNs resting_deadline_ = kNever;  // likewise of `deadline`, and not before next_wake_
   std::uint64_t round_ = 0;
   std::uint32_t resting_expecting_ = 0;  // resting groups that have an unfinished op
   std::uint32_t resting_moving_ = 0;     // of these, groups that have one of a collective

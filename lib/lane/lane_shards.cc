@@ -21,7 +21,9 @@ std::size_t Lane::first_asked(const LanePort& port) const noexcept {
 }
 
 bool Lane::poll_shards(TimeNs now, bool idle) noexcept {
-  if (now >= next_wake_) wake_due(now);
+  for (Resting& resting : resting_) {
+    if (now >= resting.next_wake) wake_due(resting, now);
+  }
   bool worked = false;
   expecting_ = resting_expecting_ > 0;
   folding_ = false;
@@ -75,20 +77,22 @@ void Lane::wake(GroupSlot& slot) noexcept {
   awake_.push_back(static_cast<std::uint16_t>(&slot - slots_.data()));
 }
 
-void Lane::wake_due(TimeNs now) noexcept {
-  next_wake_ = resting_deadline_ = kNever;
+void Lane::wake_due(Resting& resting, TimeNs now) noexcept {
+  resting.next_wake = resting.deadline = kNever;
   std::size_t woken = 0;
-  for (const std::uint16_t index : in_use_) {
-    GroupSlot& slot = slots_[index];
-    if (slot.awake) continue;
-    if (slot.wake_at <= now && woken < kWakesPerRound) {
+  // Backwards, because the last one takes the place of one that is woken.
+  for (std::size_t i = resting.groups.size(); i-- > 0;) {
+    GroupSlot& slot = slots_[resting.groups[i]];
+    // A group that counts its rounds does not wait, nor one that has something to do.
+    const bool may_wait = slot.rests_long && slot.deadline > now;
+    if (slot.wake_at <= now && !(may_wait && woken == kWakesPerRound)) {
       wake(slot);
       // If it has nothing to do, it rests again after this round.
       slot.quiet_rounds = kQuietRounds - 1;
-      ++woken;
+      if (may_wait) ++woken;
     } else {
-      next_wake_ = std::min(next_wake_, slot.wake_at);
-      resting_deadline_ = std::min(resting_deadline_, slot.deadline);
+      resting.next_wake = std::min(resting.next_wake, slot.wake_at);
+      resting.deadline = std::min(resting.deadline, slot.deadline);
     }
   }
 }
@@ -104,19 +108,23 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   slot.deadline = deadline;
   slot.moves = slot.done < slot.ready_seq;
   slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
+  slot.rests_long = !slot.closed && !slot.expects && slot.shard->config().transfers_alone;
   slot.wake_at = slot.closed ? kNever : std::min(deadline, longest_rest(slot, now));
   if (slot.expects) ++resting_expecting_;
   if (slot.moves) ++resting_moving_;
   resting_streams_ += slot.streams;
-  next_wake_ = std::min(next_wake_, slot.wake_at);
-  resting_deadline_ = std::min(resting_deadline_, deadline);
+  Resting& resting = resting_[slot.rests_long];
+  resting.next_wake = std::min(resting.next_wake, slot.wake_at);
+  resting.deadline = std::min(resting.deadline, deadline);
+  slot.resting_place = static_cast<std::uint16_t>(resting.groups.size());
+  resting.groups.push_back(index);
   // It has nothing to send, so others must not wait for the rest of its turn.
   for (LanePort& port : ports_) port.share.forget(index);
   awake_.erase(awake_.begin() + static_cast<std::ptrdiff_t>(place));
 }
 
 TimeNs Lane::longest_rest(const GroupSlot& slot, TimeNs now) noexcept {
-  if (slot.expects || !slot.shard->config().transfers_alone) return now + kRestNs;
+  if (!slot.rests_long) return now + kRestNs;
   return (now + kLongRestNs) / kLongRestEnds * kLongRestEnds;
 }
 
@@ -130,6 +138,10 @@ void Lane::forget_awake(std::uint16_t index) noexcept {
 }
 
 void Lane::forget_resting(const GroupSlot& slot) noexcept {
+  std::vector<std::uint16_t>& groups = resting_[slot.rests_long].groups;
+  slots_[groups.back()].resting_place = slot.resting_place;
+  groups[slot.resting_place] = groups.back();
+  groups.pop_back();
   if (slot.expects) --resting_expecting_;
   if (slot.moves) --resting_moving_;
   resting_streams_ -= slot.streams;

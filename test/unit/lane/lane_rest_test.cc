@@ -112,6 +112,30 @@ TEST_CASE("the silence of a neighbor is counted in full while the group rests") 
   ranks.leave_and_check();
 }
 
+TEST_CASE("a lane that sleeps counts silence in full, however many groups rest") {
+  constexpr int kGroups = 250;
+  TwoRanksOptions options;
+  options.max_groups = kGroups;
+  options.window_packets = 8;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  for (int i = 1; i < kGroups; ++i) REQUIRE(ranks.form_another());
+  ranks.run_until([] { return false; }, 10'000'000);
+  // Rank 1 is gone, and what goes there. Rank 0's lane sleeps whenever it may.
+  Lane& lane = ranks.rank(0).datapath->lane(0);
+  const TimeNs gone_at = ranks.now;
+  const auto aborted = [&] { return ranks.count_notices(0, command::NoticeType::kGroupAborted); };
+  while (aborted() < kGroups && ranks.now < gone_at + 10'000'000'000) {
+    const bool worked = lane.poll_once(ranks.now);
+    const IdleStep step = lane.after_round(ranks.now, worked);
+    ranks.take_notices(0);
+    ranks.ports().drain();
+    ranks.now += step.action == IdleAction::kSleep ? std::max<TimeNs>(step.sleep_ns, 5'000) : 5'000;
+  }
+  CHECK(aborted() == kGroups);
+  CHECK(ranks.now - gone_at < 2'000'000'000 + 60'000'000);
+}
+
 TEST_CASE("a lane that has as many groups as it can hold says so") {
   TwoRanks ranks;  // two groups at most
   {
