@@ -49,6 +49,7 @@ Lane::Lane(const LaneConfig& config)
   awake_.reserve(config.max_groups);
   touched_.reserve(config.max_groups);
   for (Resting& resting : resting_) resting.groups.reserve(config.max_groups);
+  for (std::atomic<bool>& idle : idle_) idle.store(true, std::memory_order_relaxed);
   for (const port::Port* port : config.ports) {
     // Lanes share a port's rate equally.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;

@@ -326,7 +326,7 @@ class Lane {
   std::vector<std::uint16_t> touched_;
   GroupIndex groups_;                                         // groups that are not closed
   std::vector<Snapshot<command::PublishedStatus>> statuses_;  // indexed like slots_
-  std::vector<std::atomic<bool>> idle_;                       // likewise: GroupSlot::shown
+  std::vector<std::atomic<bool>> idle_;  // likewise: GroupSlot::shown, and of free ones
   TimeNs next_publication_ = 0;
   std::unique_ptr<CommandPort> commands_;
   wire::Packet packet_;

@@ -168,7 +168,7 @@ void Lane::release(GroupSlot& slot) noexcept {
   forget_awake(index);
   slot = GroupSlot{};
   statuses_[index].write({});
-  idle_[index].store(false, std::memory_order_relaxed);
+  idle_[index].store(true, std::memory_order_relaxed);
   in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
 }
 
