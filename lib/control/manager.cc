@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <vector>
 
 namespace gradwire::control {
 namespace {
@@ -203,8 +204,8 @@ void Manager::check_deadlines(TimeNs now) {
   formation_.begin_deadlines();
   std::optional<Published> published;
   // By handle, since each of these steps may end the group.
-  const std::set<std::uint64_t> forming = groups_.forming();
-  for (const std::uint64_t handle : forming) {
+  const std::set<std::uint64_t>& forming = groups_.forming();
+  for (const std::uint64_t handle : std::vector(forming.begin(), forming.end())) {
     work_.add(1);
     if (Group* group = groups_.by_handle(handle)) formation_.check_deadline(*group, now, published);
   }

@@ -151,7 +151,8 @@ TileAgreement tile_agreement(std::span<const ipc::RankInfo> table, std::uint16_t
 }
 
 TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
-                                     const GroupProcesses& processes, Connections* known) {
+                                     const GroupProcesses& processes, Connections* known,
+                                     bool alone) {
   const auto without =
       std::ranges::find_if(table, [](const ipc::RankInfo& info) { return info.transfers == 0; });
   if (without != table.end()) {
@@ -165,10 +166,11 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
     most = std::max<std::uint64_t>(most, processes.members_of(rank));
   }
   const std::uint64_t pairs = most * processes.count();
-  if (pairs > collective::kPairsMax) {
+  const std::uint64_t most_pairs = alone ? kPairsOfTransfersAlone : collective::kPairsMax;
+  if (pairs > most_pairs) {
     return {false, fmt::format("a rank of {} processes in a group of {} would have {} pairs of "
                                "processes; {} are allowed",
-                               most, processes.count(), pairs, collective::kPairsMax)};
+                               most, processes.count(), pairs, most_pairs)};
   }
   Connections own(table);
   if (const auto& apart = (known != nullptr ? *known : own).apart()) {
@@ -176,7 +178,9 @@ TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
   }
   // An entry may say anything.
   std::uint64_t streams = std::min<std::uint64_t>(
-      collective::kStreamsMax, std::max<std::uint64_t>(collective::kStreamsOfRankMax / pairs, 1));
+      collective::kStreamsMax,
+      std::max<std::uint64_t>(
+          (alone ? kPairsOfTransfersAlone : collective::kStreamsOfRankMax) / pairs, 1));
   for (const ipc::RankInfo& info : table) {
     streams = std::min<std::uint64_t>(streams, info.transfers);
   }

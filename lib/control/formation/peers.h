@@ -104,11 +104,16 @@ struct TransferAgreement {
   std::string why_not;
   std::uint16_t streams = 1;  ///< that a pair of processes may have
 };
+/// A group for transfers alone has at most so many pairs of a process at one rank and any other,
+/// and streams of them: a user may have many such groups.
+inline constexpr std::uint64_t kPairsOfTransfersAlone = 1024;
 /// @param table  of the ranks with members.
 /// @param known  as direct_agreement()'s.
+/// @param alone  the group is for transfers alone.
 [[nodiscard]] TransferAgreement transfer_agreement(std::span<const ipc::RankInfo> table,
                                                    const GroupProcesses& processes,
-                                                   Connections* known = nullptr);
+                                                   Connections* known = nullptr,
+                                                   bool alone = false);
 
 /// The paths of frames from `rank` to the ranks that are no neighbors of it, without MAC
 /// addresses, and the tokens of those packets. Both ends choose the same addresses. Nothing goes

@@ -50,7 +50,8 @@ Result<PlanRequest> plan_request(const ipc::JoinBody& join, const ipc::RankInfo&
   // Without folding ranks both agreements ask the same of the same table.
   Connections connections(join.table);
   Connections* const known = wanted.folding_ranks == 0 ? &connections : nullptr;
-  TransferAgreement transfers = transfer_agreement(ring, processes, known);
+  TransferAgreement transfers =
+      transfer_agreement(ring, processes, known, join.request.transfers_alone());
   if (join.request.transfers_alone()) {
     if (auto ok = check_transfers_alone(join, transfers); !ok) return tl::unexpected(ok.error());
   }

@@ -285,8 +285,9 @@ TEST_CASE("sums may travel in formats if every daemon has them, and else it is s
 
 TEST_CASE("a pair has the fewest streams that a daemon says, and no more than there are places") {
   auto table = table_of(2);
-  const auto streams = [&](std::uint16_t members) {
-    const TransferAgreement agreed = transfer_agreement(table, GroupProcesses{2, members, nullptr});
+  const auto streams = [&](std::uint16_t members, bool alone = false) {
+    const GroupProcesses processes{2, members, nullptr};
+    const TransferAgreement agreed = transfer_agreement(table, processes, nullptr, alone);
     return agreed.possible ? int{agreed.streams} : 0;
   };
   for (ipc::RankInfo& info : table) info.transfers = 0;
@@ -296,7 +297,12 @@ TEST_CASE("a pair has the fewest streams that a daemon says, and no more than th
   CHECK(streams(5) == 64);  // 5 x 10 pairs
   CHECK(streams(8) == 32);  // 8 x 16 pairs
   CHECK(streams(64) == 1);  // 64 x 128 pairs, more than there are streams for
-  table[1].transfers = 1;   // an older daemon
+  // Of groups for transfers alone a user may have many.
+  CHECK(streams(1, true) == 64);
+  CHECK(streams(4, true) == 32);  // 4 x 8 pairs
+  CHECK(streams(22, true) == 1);  // 22 x 44 pairs
+  CHECK(streams(23, true) == 0);
+  table[1].transfers = 1;  // an older daemon
   CHECK(streams(1) == 1);
   table[0].transfers = table[1].transfers = UINT16_MAX;
   CHECK(streams(1) == 64);
