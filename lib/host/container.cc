@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <sstream>
@@ -22,7 +23,7 @@ constexpr const char* kGroups = "/sys/fs/cgroup";
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 constexpr std::int64_t kUsualMib = 2048;
 constexpr std::int64_t kSharedMib = 1024;
-constexpr int kIpcLock = 14, kNetAdmin = 12, kNetRaw = 13;
+constexpr unsigned kIpcLock = 14, kNetAdmin = 12, kNetRaw = 13;
 
 struct Mount {
   std::string folder;
@@ -127,13 +128,9 @@ std::optional<Limit> hugepage_limit(const Machine& machine, const std::string& s
   return least;
 }
 
-bool has_capability(const Machine& machine, int bit) {
-  std::istringstream lines(machine.text("/proc/self/status").value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("CapEff:")) continue;
-    return (std::strtoull(line.c_str() + std::strlen("CapEff:"), nullptr, 16) >> bit & 1) != 0;
-  }
-  return true;  // nobody says that it is missing
+/// What nobody tells of is not missing.
+bool has_capability(const Machine& machine, unsigned number) {
+  return machine.has_capability(number).value_or(true);
 }
 
 Verdict of_size(std::int64_t mib, std::int64_t wanted) {
@@ -201,7 +198,7 @@ void check_capabilities(const Machine& machine, const Subject& subject, Findings
          "add IPC_LOCK to the container's capabilities, or set its memlock to unlimited"});
   }
   if (!subject.kernel_ports) return;
-  constexpr std::array<std::pair<int, const char*>, 2> kWanted = {
+  constexpr std::array<std::pair<unsigned, const char*>, 2> kWanted = {
       std::pair{kNetRaw, "NET_RAW"}, std::pair{kNetAdmin, "NET_ADMIN"}};
   for (const auto& [bit, name] : kWanted) {
     if (has_capability(machine, bit)) continue;

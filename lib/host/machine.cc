@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,16 @@ std::string Machine::link_name(const std::string& path) const {
   std::error_code error;
   const auto target = std::filesystem::read_symlink(root_ + path, error);
   return error ? std::string() : target.filename().string();
+}
+
+std::optional<bool> Machine::has_capability(unsigned number) const {
+  constexpr const char* kName = "CapEff:";
+  std::istringstream lines(text("/proc/self/status").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(kName)) continue;
+    return (std::strtoull(line.c_str() + std::strlen(kName), nullptr, 16) >> number & 1) != 0;
+  }
+  return std::nullopt;
 }
 
 std::uint64_t Machine::memlock_bytes() const {

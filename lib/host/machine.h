@@ -41,6 +41,8 @@ class Machine {
   /// The last part of what a link points to; empty if there is no link.
   [[nodiscard]] std::string link_name(const std::string& path) const;
 
+  /// Whether this process has the capability of that number; nothing if /proc does not tell.
+  [[nodiscard]] std::optional<bool> has_capability(unsigned number) const;
   /// RLIMIT_MEMLOCK of this process; kUnlimited.
   [[nodiscard]] virtual std::uint64_t memlock_bytes() const;
   /// Nothing if the driver does not tell.

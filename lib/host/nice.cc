@@ -23,15 +23,9 @@ constexpr const char* kMend =
     "start the daemon by the package's unit (LimitNICE=-20), in a container with "
     "--cap-add=SYS_NICE, by hand as root or with RLIMIT_NICE";
 
-/// The bit of CAP_SYS_NICE is set in /proc/self/status's effective set.
 bool has_capability(const Machine& machine) {
   constexpr unsigned kSysNice = 23;
-  std::istringstream lines(machine.text("/proc/self/status").value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("CapEff:")) continue;
-    return (std::strtoull(line.c_str() + std::strlen("CapEff:"), nullptr, 16) >> kSysNice & 1) != 0;
-  }
-  return false;
+  return machine.has_capability(kSysNice).value_or(false);
 }
 
 /// The soft limit: 40 stands for -20, 20 and less for 0.
