@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "command/create_ring.h"
 #include "port/memif/unmap_guard.h"
@@ -24,8 +25,10 @@ constexpr unsigned kNotices = 4096;
 constexpr unsigned kReports = 8192;
 constexpr unsigned kOps = 1024;
 // Acknowledgements, hellos and other small packets of one shard that wait to be sent.
-constexpr std::uint32_t kOutboxMbufs = 3 * collective::OutboxSide::kCapacity;
 constexpr std::uint32_t kControlMbufsPerShard = 64;
+// What one shard may send in a round.
+constexpr std::uint32_t kOutboxMbufs =
+    std::tuple_size_v<decltype(collective::Outbox::boxes)> * collective::OutboxSide::kCapacity;
 
 }  // namespace
 
