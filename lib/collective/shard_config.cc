@@ -195,10 +195,14 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 }
 
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
-  const auto hellos = static_cast<std::uint32_t>(
-      2 * (1 + config.downstream_others.size() + config.upstream_others.size()));
-  // It keeps none from one round to the next: what it sends in one has places in an outbox.
-  if (config.transfers_alone) return static_cast<std::uint32_t>(OutboxSide::kCapacity) + hellos;
+  // A hello each way by each further path.
+  const auto further_hellos = static_cast<std::uint32_t>(
+      2 * (config.downstream_others.size() + config.upstream_others.size()));
+  // It keeps none from one round to the next: what it sends in one has places in an outbox. And a
+  // hello both ways.
+  if (config.transfers_alone) {
+    return static_cast<std::uint32_t>(OutboxSide::kCapacity) + 2 + further_hellos;
+  }
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
   // retransmission's copy for each packet whose mbuf a driver still holds, and a hello both ways.
   // Whether a group has direct ops and transfers, too, is for its table to say: there are buffers
@@ -207,9 +211,7 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
          kDirectBurst + kTransferBurst + (config.tiles ? kTileBurst : 0) +
          // Hellos of a rank without members that hangs on this one.
-         2 +
-         // A hello each way by each further path.
-         hellos - 2;
+         2 + further_hellos;
 }
 
 void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
