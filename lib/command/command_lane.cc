@@ -77,9 +77,9 @@ void CommandLane::add_group(std::uint64_t group_handle,
     group->slots.resize(kOpSlots);
     group->specs.resize(kOpSlots);
     group->factors.resize(kOpSlots * member_clients.size());
+    with_ops_.push_back(group.get());
   }
   group_index_[group_handle] = group.get();
-  if (!limits.transfers_alone) with_ops_.push_back(group.get());
   groups_.push_back(std::move(group));
   handing_.reserve(groups_.size());
   ending_.reserve(groups_.size());
