@@ -271,10 +271,9 @@ Result<void> Communicator::form(const GroupKey& key, std::uint16_t rank,
     if (!found) return found;
   }
   wanted->formation_ns = std::max<TimeNs>(deadline - clock_.now(), 1);
-  auto plan = control_->create_plan(*wanted);
+  auto plan = control_->create_plan(kGroupHandle, *wanted);
   if (!plan) return tl::unexpected(plan.error());
   plan_ = *plan;
-  plan_->group_handle = kGroupHandle;
   plan_->member_clients = {0};
 
   joined_ = true;

@@ -65,12 +65,14 @@ class PlayedLanes final : public LaneControl {
     if (ip.bytes[3] == 9) return {};
     return {ResolveState::kResolved, {2, 0, 0, 0, 0, ip.bytes[3]}, {}};
   }
-  Result<command::GroupPlan*> create_plan(const PlanRequest& request) override {
+  Result<command::GroupPlan*> create_plan(std::uint64_t handle,
+                                          const PlanRequest& request) override {
     FUZZ_CHECK(request.nranks >= 1 && request.rank < request.nranks);
     FUZZ_CHECK(request.lanes >= 1 && request.lanes <= lanes());
     FUZZ_CHECK((request.nranks > 1) == !request.downstream.empty());
     FUZZ_CHECK((request.nranks > 1) == !request.upstream.empty());
     auto* plan = new command::GroupPlan;
+    plan->group_handle = handle;
     plan->shards.resize(request.lanes);
     plans.insert(plan);
     return plan;

@@ -180,7 +180,7 @@ class Daemon {
     for (control::PeerPaths& peer : wanted.peers) answer(peer.paths);
     wanted.formation_ns = 30'000'000'000;
     command::GroupPlan* plan = nullptr;
-    parts[kPlan] = cpu_ms([&] { plan = need(control_->create_plan(wanted)); });
+    parts[kPlan] = cpu_ms([&] { plan = need(control_->create_plan(1, wanted)); });
     control_->destroy_plan(plan);
     return parts;
   }

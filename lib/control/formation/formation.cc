@@ -214,13 +214,12 @@ void Formation::start_lanes(Group& group, TimeNs now) {
 
 void Formation::create_plan(Group& group, TimeNs now) {
   group.wanted.formation_ns = std::max<TimeNs>(group.formation_deadline - now, 0) + kShardGraceNs;
-  const auto plan = lanes_.create_plan(group.wanted);
+  const auto plan = lanes_.create_plan(group.handle, group.wanted);
   if (!plan) {
     return ends_.fail_formation(
         group, plan.error(), reason_here(group, AbortCode::kFormation, plan.error().message), now);
   }
   group.plan = *plan;
-  group.plan->group_handle = group.handle;
   group.plan->member_clients.clear();
   for (const Member& member : group.members) {
     group.plan->member_clients.push_back(member.client_id);

@@ -211,7 +211,8 @@ Result<void> DatapathLanes::check_path(const NeighborPath& path,
           packet_bytes));
 }
 
-Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& request) {
+Result<command::GroupPlan*> DatapathLanes::create_plan(std::uint64_t handle,
+                                                       const PlanRequest& request) {
   for (const auto* paths : {&request.downstream, &request.upstream}) {
     for (const NeighborPath& path : *paths) {
       if (auto ok = check_path(path, request.payload_bytes + seal_bytes(request)); !ok) {
@@ -219,7 +220,7 @@ Result<command::GroupPlan*> DatapathLanes::create_plan(const PlanRequest& reques
       }
     }
   }
-  auto plan = plan_maker_.create(request);
+  auto plan = plan_maker_.create(handle, request);
   if (plan) watch_.add(*plan, request);
   return plan;
 }

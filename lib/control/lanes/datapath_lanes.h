@@ -48,7 +48,8 @@ class DatapathLanes final : public LaneControl {
                                                     const wire::IpAddress& ip) const override {
     return too_big_[port].find(ip);
   }
-  [[nodiscard]] Result<command::GroupPlan*> create_plan(const PlanRequest& request) override;
+  [[nodiscard]] Result<command::GroupPlan*> create_plan(std::uint64_t handle,
+                                                        const PlanRequest& request) override;
   void destroy_plan(command::GroupPlan* plan) override;
 
   /// Used by DatapathReports.

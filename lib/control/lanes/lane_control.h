@@ -138,9 +138,10 @@ class LaneControl {
     return std::nullopt;
   }
 
-  /// Makes a plan with `request.lanes` shards: frame templates, mempools, backends.
-  /// The manager fills group_handle and member_clients.
-  [[nodiscard]] virtual Result<command::GroupPlan*> create_plan(const PlanRequest& request) = 0;
+  /// Makes the plan of group `handle` with `request.lanes` shards: frame templates, mempools,
+  /// backends. The manager fills member_clients.
+  [[nodiscard]] virtual Result<command::GroupPlan*> create_plan(std::uint64_t handle,
+                                                                const PlanRequest& request) = 0;
   /// Destroys a plan that no lane refers to.
   virtual void destroy_plan(command::GroupPlan* plan) = 0;
 };

@@ -41,6 +41,7 @@ std::optional<wire::IpAddress> hop_to(const port::Port& port, const wire::IpAddr
 
 void LinkWatch::add(const command::GroupPlan* plan, const PlanRequest& request) {
   Links& links = links_[plan];
+  by_handle_.emplace(plan->group_handle, plan);
   if (request.transfers_alone) {
     // There may be a thousand, of which nobody waits for anything: such a rank is looked for as
     // those off the ring are.
@@ -114,8 +115,9 @@ void LinkWatch::look(TimeNs now) {
   for (std::uint8_t lane = 0; lane < datapath_.lanes(); ++lane) {
     const auto all = datapath_.lane(lane).published(lane::Lane::Which::kNotIdle);
     for (const command::PublishedStatus& published : all) {
-      const command::GroupPlan* const plan = plan_of(published.group_handle);
-      if (plan == nullptr) continue;
+      const auto found = by_handle_.find(published.group_handle);
+      if (found == by_handle_.end()) continue;  // It was removed.
+      const command::GroupPlan* const plan = found->second;
       for (WatchedLink& link : links_.at(plan)) {
         if (link.lane != lane) continue;
         note_path(*plan, link, published.status, now);
@@ -130,16 +132,6 @@ void LinkWatch::look(TimeNs now) {
       if (link.silent) neighbors_[link.path.port].suspect(link.path.hop, now);
     }
   }
-}
-
-const command::GroupPlan* LinkWatch::plan_of(std::uint64_t handle) {
-  const auto found = by_handle_.find(handle);
-  if (found != by_handle_.end()) return found->second;
-  // A plan gets its handle after add().
-  for (const auto& [plan, links] : links_) {
-    if (plan->group_handle == handle) return by_handle_.emplace(handle, plan).first->second;
-  }
-  return nullptr;
 }
 
 void LinkWatch::look_off_ring(const command::GroupPlan* plan, const collective::ShardStatus& status,

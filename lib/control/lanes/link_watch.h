@@ -75,8 +75,6 @@ class LinkWatch {
   static void add_paths(Links& links, std::span<const NeighborPath> paths, std::uint8_t lane,
                         bool is_acked);
   void look(TimeNs now);
-  /// nullptr: it was removed.
-  [[nodiscard]] const command::GroupPlan* plan_of(std::uint64_t handle);
   /// Ranks off the ring that do not answer.
   void look_off_ring(const command::GroupPlan* plan, const collective::ShardStatus& status,
                      TimeNs now);
@@ -108,7 +106,7 @@ class LinkWatch {
   const PlanMaker& plans_;
   std::vector<port::Neighbors>& neighbors_;
   std::map<const command::GroupPlan*, Links> links_;
-  std::unordered_map<std::uint64_t, const command::GroupPlan*> by_handle_;  ///< some of them
+  std::unordered_map<std::uint64_t, const command::GroupPlan*> by_handle_;
   /// Ranks that are no neighbors on the ring, with the MAC addresses that the lanes' frames have.
   /// They are not held: a thousand of them would be probed all the time.
   std::map<const command::GroupPlan*, std::vector<PeerPaths>> peers_;

@@ -211,7 +211,7 @@ void add_to(std::vector<ReduceTotal>& totals, const char* backend, const char* p
   found->counters.batches += counters.batches;
 }
 
-Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
+Result<command::GroupPlan*> PlanMaker::create(std::uint64_t handle, const PlanRequest& request) {
   if (request.lanes < 1 || request.lanes > datapath_.lanes()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the group needs {} lanes, but this daemon has {}", request.lanes,
@@ -221,6 +221,7 @@ Result<command::GroupPlan*> PlanMaker::create(const PlanRequest& request) {
     return fail(ErrorCode::kInternal, "a group whose packets are to be sealed has no keys");
   }
   auto plan = std::make_unique<command::GroupPlan>();
+  plan->group_handle = handle;
   plan->layout = request.layout;
   plan->why_no_transfers = request.why_no_transfers;
   plan->why_no_formats = request.why_no_formats;

@@ -43,8 +43,9 @@ class PlanMaker {
   PlanMaker(const PlanSettings& settings, lane::Datapath& datapath, GpuLanes* gpu = nullptr)
       : settings_(settings), datapath_(datapath), gpu_(gpu) {}
 
-  /// Makes a plan with request.lanes shards; release it with destroy().
-  [[nodiscard]] Result<command::GroupPlan*> create(const PlanRequest& request);
+  /// Makes the plan of group `handle` with request.lanes shards; release it with destroy().
+  [[nodiscard]] Result<command::GroupPlan*> create(std::uint64_t handle,
+                                                   const PlanRequest& request);
   /// No lane may refer to the plan any more.
   void destroy(command::GroupPlan* plan) noexcept;
   /// The first bytes of that lane's packets to a neighbor, whose MAC address must be known.

@@ -66,10 +66,12 @@ class FakeLanes final : public LaneControl {
     }
     return out;
   }
-  Result<command::GroupPlan*> create_plan(const PlanRequest& request) override {
+  Result<command::GroupPlan*> create_plan(std::uint64_t handle,
+                                          const PlanRequest& request) override {
     if (!plan_error.empty()) return fail(ErrorCode::kResourceExhausted, plan_error);
     plan_requests.push_back(request);
     auto* plan = new command::GroupPlan;
+    plan->group_handle = handle;
     plan->shards.resize(request.lanes);
     plans.insert(plan);
     return plan;
