@@ -272,14 +272,16 @@ const std::array kKeys = {
         GRADWIRE_FIELD(limits.user_clients)),
     integer("limits", "groups", "", 1, 256, "groups at once; they share the lanes' packet buffers",
             GRADWIRE_FIELD(limits.groups)),
-    auto_integer("limits", "user_groups", "", 1, 256, "those of a user; auto: three quarters",
+    auto_integer("limits", "user_groups", "", 1, 256,
+                 "groups of one user; auto: three quarters of groups",
                  GRADWIRE_FIELD(limits.user_groups)),
     integer("limits", "client_groups", "", 1, 256, "groups of one client",
             GRADWIRE_FIELD(limits.client_groups)),
-    integer("limits", "transfer_groups", "", 0, 1024, "groups for transfers alone, beside groups",
+    integer("limits", "transfer_groups", "", 0, 1024,
+            "groups for transfers alone at once, beside groups: those of NCCL's plug-in",
             GRADWIRE_FIELD(limits.transfer_groups)),
     auto_integer("limits", "user_transfer_groups", "", 0, 1024,
-                 "those of a user; auto: three quarters",
+                 "groups for transfers alone of one user; auto: three quarters of transfer_groups",
                  GRADWIRE_FIELD(limits.user_transfer_groups)),
     integer("limits", "client_regions", "", 1, 4096, "pieces of gradient memory of one client",
             GRADWIRE_FIELD(limits.client_regions)),
@@ -370,31 +372,6 @@ const Key* find_key(std::string_view section, std::string_view name) noexcept {
 bool is_section(std::string_view section) noexcept {
   return std::any_of(kKeys.begin(), kKeys.end(),
                      [&](const Key& key) { return section == key.section; });
-}
-
-bool is_array_section(std::string_view section) noexcept {
-  return section == "port" || section == "route" || section == "neighbor";
-}
-
-std::size_t max_elements(std::string_view array_section) noexcept {
-  if (array_section == "port") return kMaxPorts;
-  return array_section == "route" ? kMaxRoutes : kMaxNeighbors;
-}
-
-std::size_t elements_in(const DaemonConfig& config, std::string_view section) noexcept {
-  if (section == "port") return config.ports.size();
-  if (section == "route") return config.routes.size();
-  if (section == "neighbor") return config.neighbors.size();
-  return 1;
-}
-
-void resize_at_least(DaemonConfig& config, std::string_view section, std::size_t elements) {
-  const auto resize = [elements](auto& vector) {
-    if (vector.size() < elements) vector.resize(elements);
-  };
-  if (section == "port") resize(config.ports);
-  if (section == "route") resize(config.routes);
-  if (section == "neighbor") resize(config.neighbors);
 }
 
 }  // namespace gradwire::config
