@@ -22,19 +22,16 @@ struct DoctorOptions {
 
 /// What a configuration needs of the host. The EAL creates devices that are no PCI addresses.
 Result<host::Subject> subject_of(const std::string& path) {
-  host::Subject subject;
-  config::DaemonConfig defaults;
-  subject.base_udp_port = static_cast<std::uint16_t>(defaults.lanes.base_udp_port);
-  if (path.empty()) return subject;
+  if (path.empty()) {
+    host::Subject unknown;
+    unknown.base_udp_port = static_cast<std::uint16_t>(config::DaemonConfig{}.lanes.base_udp_port);
+    return unknown;
+  }
   const auto config = config::load_file(path);
   if (!config) return tl::unexpected(config.error());
-  subject.pci = false;
-  subject.nics = false;
+  auto subject = host::Subject::without_ports();
   for (const config::PortSection& port : config->ports) {
-    if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
-    subject.pci |= !port.device.starts_with("net_");
-    subject.nics |= !port.device.starts_with("net_memif");
-    subject.kernel_ports |= port.device.starts_with("net_af_");
+    subject.add_port(port.device);
     subject.mtu = std::max(subject.mtu, port.mtu);
   }
   subject.base_udp_port = static_cast<std::uint16_t>(config->lanes.base_udp_port);

@@ -55,14 +55,8 @@ Result<void> Daemon::measure() {
 }
 
 host::Subject Daemon::host_subject() const {
-  host::Subject subject;
-  subject.pci = false;
-  for (const config::PortSection& port : config_.ports) {
-    subject.pci |= !port.device.starts_with("net_");
-    subject.kernel_ports |= port.device.starts_with("net_af_");
-    // Devices that the EAL creates itself (memif, af_xdp) have no PCI slot and no kernel driver.
-    if (port.device.find(':') != std::string::npos) subject.devices.push_back(port.device);
-  }
+  auto subject = host::Subject::without_ports();
+  for (const config::PortSection& port : config_.ports) subject.add_port(port.device);
   for (std::uint8_t lane = 0; lane < datapath_->lanes(); ++lane) {
     for (const auto& core :
          cores_of_lcore(threads_->lcore(lane)).value_or(std::vector<host::CoreFacts>{})) {

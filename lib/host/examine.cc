@@ -5,6 +5,14 @@
 
 namespace gradwire::host {
 
+void Subject::add_port(const std::string& device) {
+  // Devices that the EAL creates itself (memif, af_xdp) have no PCI slot and no kernel driver.
+  if (device.find(':') != std::string::npos) devices.push_back(device);
+  pci |= !device.starts_with("net_");
+  nics |= !device.starts_with("net_memif");
+  kernel_ports |= device.starts_with("net_af_");
+}
+
 void check_versions(const Machine& machine, Findings& out) {
   std::string value = fmt::format("gradwire {}, built with DPDK {}, kernel {}", GRADWIRE_VERSION,
                                   GRADWIRE_DPDK_VERSION,

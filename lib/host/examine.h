@@ -29,6 +29,15 @@ struct Subject {
   std::string congestion;
   bool reduces_on_gpu = false;
   bool seals = false;  ///< it has a key, so that packets of groups may be sealed
+
+  /// One that has only the ports that add_port() adds.
+  [[nodiscard]] static Subject without_ports() {
+    Subject subject;
+    subject.pci = subject.nics = false;
+    return subject;
+  }
+  /// @param device  as the configuration names it: "net_memif0", "0000:3b:00.0".
+  void add_port(const std::string& device);
 };
 
 /// A NIC of the host, as sysfs has it.
