@@ -4,16 +4,14 @@
 // the shared memory of the training programs beside it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "host/examine.h"
+#include "host/mounts.h"
 
 namespace gradwire::host {
 namespace {
@@ -24,63 +22,6 @@ constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 constexpr std::int64_t kUsualMib = 2048;
 constexpr std::int64_t kSharedMib = 1024;
 constexpr unsigned kIpcLock = 14, kNetAdmin = 12, kNetRaw = 13;
-
-struct Mount {
-  std::string folder;
-  std::string type;
-  std::vector<std::string> options;
-
-  [[nodiscard]] bool has(const std::string& option) const {
-    return std::ranges::find(options, option) != options.end();
-  }
-  /// Bytes of the option `size`; nothing if it has none.
-  [[nodiscard]] std::optional<std::int64_t> size() const {
-    for (const std::string& option : options) {
-      if (!option.starts_with("size=")) continue;
-      char* end = nullptr;
-      const std::int64_t number = std::strtoll(option.c_str() + 5, &end, 10);
-      switch (std::tolower(static_cast<unsigned char>(*end))) {
-        case 'k':
-          return number << 10;
-        case 'm':
-          return number << 20;
-        case 'g':
-          return number << 30;
-        default:
-          return number;
-      }
-    }
-    return std::nullopt;
-  }
-};
-
-std::vector<Mount> mounts_of(const Machine& machine) {
-  std::vector<Mount> mounts;
-  std::istringstream lines(machine.text("/proc/mounts").value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string source;
-    std::string options;
-    Mount mount;
-    if (!(words >> source >> mount.folder >> mount.type >> options)) continue;
-    std::istringstream each(options);
-    for (std::string option; std::getline(each, option, ',');) mount.options.push_back(option);
-    mounts.push_back(std::move(mount));
-  }
-  return mounts;
-}
-
-/// Where the folder is, or would be; nullptr if nothing is known of mounts.
-const Mount* mount_of(const std::vector<Mount>& mounts, const std::string& folder) {
-  const Mount* best = nullptr;
-  for (const Mount& mount : mounts) {
-    const bool holds =
-        mount.folder == "/" || folder == mount.folder || folder.starts_with(mount.folder + "/");
-    // Of two at one place the later one is seen.
-    if (holds && (best == nullptr || mount.folder.size() >= best->folder.size())) best = &mount;
-  }
-  return best;
-}
 
 struct Limit {
   std::int64_t bytes = 0;

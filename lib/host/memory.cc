@@ -6,6 +6,7 @@
 #include <set>
 
 #include "host/examine.h"
+#include "host/mounts.h"
 
 namespace gradwire::host {
 namespace {
@@ -37,7 +38,8 @@ std::set<int> nodes_of_nics(const Machine& machine, const Subject& subject) {
 }
 
 bool is_mounted(const Machine& machine) {
-  return machine.text("/proc/mounts").value_or("").find(" hugetlbfs ") != std::string::npos;
+  return std::ranges::any_of(mounts_of(machine),
+                             [](const Mount& mount) { return mount.type == "hugetlbfs"; });
 }
 
 }  // namespace
