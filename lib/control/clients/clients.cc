@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "control/bodies.h"
+#include "control/room.h"
 #include "ipc/doorbell.h"
 
 namespace gradwire::control {
@@ -78,21 +79,15 @@ void Clients::open(const PendingReply& to, const ipc::PeerCredentials& peer,
 }
 
 Result<void> Clients::room_for(uid_t uid) const {
-  const Limits& limits = options_.limits;
-  if (table_.size() >= limits.clients) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon already has {} clients, and limits.clients = {}: close "
-                            "one, or raise limits.clients in the daemon's configuration",
-                            table_.size(), limits.clients));
-  }
-  const std::uint32_t of_user = table_.of_user(uid);
-  if (of_user >= limits.clients_per_user) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} already has {} clients, and limits.user_clients = {}: close "
-                            "one, or raise limits.user_clients in the daemon's configuration",
-                            uid, of_user, limits.clients_per_user));
-  }
-  return {};
+  return check_room({.what = "clients",
+                     .key = "limits.clients",
+                     .user_key = "limits.user_clients",
+                     .give_up = "close",
+                     .count = static_cast<std::uint32_t>(table_.size()),
+                     .limit = options_.limits.clients,
+                     .of_user = table_.of_user(uid),
+                     .limit_of_user = options_.limits.clients_per_user},
+                    uid);
 }
 
 Result<std::unique_ptr<Client>> Clients::make(const ipc::PeerCredentials& peer) {

@@ -144,9 +144,9 @@ Result<Group*> Formation::group_to_join(const ipc::JoinBody& body, const Client&
   if (drain_.active()) {
     return fail(ErrorCode::kUnavailable, "the daemon is draining and forms no new group");
   }
-  const auto room =
-      transfers_alone ? room_for_transfer_group(client.peer.uid) : room_for_group(client.peer.uid);
-  if (!room) return tl::unexpected(room.error());
+  if (auto room = room_for_group(client.peer.uid, transfers_alone); !room) {
+    return tl::unexpected(room.error());
+  }
   // Bad tables, and ranks that have no common network, are refused before anybody waits.
   work_.add((kPlanSteps + (keys_.has_keys() ? kTableMacSteps : 0)) * body.table.size());
   auto wanted = plan_request(body, entries_.without_keys(client.peer.uid), lanes_.addresses(),

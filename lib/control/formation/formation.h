@@ -55,8 +55,7 @@ class Formation {
  private:
   [[nodiscard]] Result<Group*> group_to_join(const ipc::JoinBody& join, const Client& client,
                                              TimeNs now);
-  [[nodiscard]] Result<void> room_for_group(uid_t uid) const;
-  [[nodiscard]] Result<void> room_for_transfer_group(uid_t uid) const;
+  [[nodiscard]] Result<void> room_for_group(uid_t uid, bool transfers_alone) const;
   [[nodiscard]] Result<void> check_member(const Group& group, const ipc::JoinBody& join,
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> bound_of(const ipc::JoinRequest& request) const;

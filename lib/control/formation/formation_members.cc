@@ -6,44 +6,28 @@
 #include <algorithm>
 
 #include "control/formation/formation.h"
+#include "control/room.h"
 
 namespace gradwire::control {
 
-Result<void> Formation::room_for_group(uid_t uid) const {
+Result<void> Formation::room_for_group(uid_t uid, bool transfers_alone) const {
   const Limits& limits = options_.limits;
-  if (groups_.count(false) >= limits.groups) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon already has {} groups, and limits.groups = {}",
-                            groups_.count(false), limits.groups));
+  Room room{.what = "groups",
+            .key = "limits.groups",
+            .user_key = "limits.user_groups",
+            .give_up = "leave",
+            .count = groups_.count(transfers_alone),
+            .limit = limits.groups,
+            .of_user = groups_.of_user(uid, transfers_alone),
+            .limit_of_user = limits.groups_per_user};
+  if (transfers_alone) {
+    room.what = "groups for transfers alone";
+    room.key = "limits.transfer_groups";
+    room.user_key = "limits.user_transfer_groups";
+    room.limit = limits.transfer_groups;
+    room.limit_of_user = limits.transfer_groups_per_user;
   }
-  const std::uint32_t of_user = groups_.of_user(uid, false);
-  if (of_user >= limits.groups_per_user) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} already has {} groups, and limits.user_groups = {}: leave "
-                            "one, or raise limits.user_groups in the daemon's configuration",
-                            uid, of_user, limits.groups_per_user));
-  }
-  return {};
-}
-
-Result<void> Formation::room_for_transfer_group(uid_t uid) const {
-  const Limits& limits = options_.limits;
-  const std::uint32_t count = groups_.count(true);
-  if (count >= limits.transfer_groups) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("the daemon already has {} groups for transfers alone, and "
-                            "limits.transfer_groups = {}",
-                            count, limits.transfer_groups));
-  }
-  const std::uint32_t of_user = groups_.of_user(uid, true);
-  if (of_user >= limits.transfer_groups_per_user) {
-    return fail(ErrorCode::kResourceExhausted,
-                fmt::format("user {} already has {} groups for transfers alone, and "
-                            "limits.user_transfer_groups = {}: leave one, or raise it in the "
-                            "daemon's configuration",
-                            uid, of_user, limits.transfer_groups_per_user));
-  }
-  return {};
+  return check_room(room, uid);
 }
 
 Result<void> Formation::check_member(const Group& group, const ipc::JoinBody& body,
