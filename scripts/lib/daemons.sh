@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # Starts daemons on this machine and joins them by memif links, for the demo and the system tests.
-# Needs setup.sh, and: gradwired (the program), run_dir (a folder of the caller's, run_dir_make).
+# Needs setup.sh, and: gradwired (the program), run_dir (a folder of the caller's, run_dir_make), or
+# daemons_prepare, which sets both.
 
 daemon_pids=()     # by index
 daemon_netns=()    # by index; empty: the host's
@@ -12,6 +13,16 @@ daemon_huge=--huge-unlink  # or --huge-unlink=existing, where dpdk-dumpcap shall
 daemon_telemetry=${daemon_telemetry:---no-telemetry}
 daemon_lanes=${daemon_lanes:-1}  # of each; a memif link should have as many at both ends
 memif_rails=${memif_rails:-1}    # links between two daemons
+
+# daemons_prepare BUILD PAGES: as root, so many hugepages for the daemon of that build folder, and a
+# folder for what it writes.
+daemons_prepare() {
+  need_root
+  reserve_hugepages "$2"
+  mount_hugetlbfs
+  gradwired=$1/app/gradwired/gradwired
+  run_dir_make
+}
 
 daemon_socket() { printf '%s/gw%s.sock' "$run_dir" "$1"; }
 daemon_log() { printf '%s/gw%s.log' "$run_dir" "$1"; }

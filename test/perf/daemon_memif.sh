@@ -7,12 +7,8 @@
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
 build=$(cd "${1:-$repo_root/build}" && pwd)
 polling=${2:-adaptive}
-need_root
-reserve_hugepages 900
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" 900
 step "two daemons, joined by memif, polling $polling"
 memif_ring_start 2 --lanes.polling "$polling" || die "the daemons did not start."
 # name, bytes, iterations

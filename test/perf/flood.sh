@@ -11,12 +11,8 @@
 build=$(cd "${1:-$repo_root/build}" && pwd)
 rounds=${2:-5}
 bytes=${3:-262144}
-need_root
-reserve_hugepages 300
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" 300
 
 . "$repo_root/test/perf/_flood_hosts.sh"
 flood_hosts gwf$$

@@ -11,13 +11,9 @@
 gbit=${1:-1}
 turns=${2:-3}
 build=$(cd "${3:-$repo_root/build}" && pwd)
-need_root
 shaped_gbit_check GBIT "$gbit"
-reserve_hugepages 900
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" 900
 daemon_pin_lanes 2
 shaped_hosts "$gbit"
 note "a UDP blast gets $(shaped_blast "${daemon_netns[0]}" "${daemon_netns[1]}" gwv1 \

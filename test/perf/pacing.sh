@@ -7,13 +7,9 @@
 # usage: test/perf/pacing.sh [BUILD_FOLDER]     default: build
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
 build=$(cd "${1:-$repo_root/build}" && pwd)
-need_root
-reserve_hugepages 600
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 perf=$build/app/gradwire-perf/gradwire-perf
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" 600
 
 # embedded_pair NAME PORT_RATE_GBPS SIZES: writes NAME.trace, of rank 0.
 embedded_pair() {

@@ -9,12 +9,8 @@
 ranks=${1:-2}
 turns=${2:-5}
 build=$(cd "${3:-$repo_root/build}" && pwd)
-need_root
-reserve_hugepages $((450 * ranks))
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" $((450 * ranks))
 
 for ((turn = 0; turn < turns; turn++)); do
   for shape in never always; do

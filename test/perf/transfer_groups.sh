@@ -8,12 +8,8 @@
 . "$(dirname "$0")/../../scripts/lib/setup.sh"
 build=$(cd "${1:-$repo_root/build}" && pwd)
 seconds=${2:-10}
-need_root
-reserve_hugepages 900
-mount_hugetlbfs
-gradwired=$build/app/gradwired/gradwired
 . "$repo_root/scripts/lib/daemons.sh"
-run_dir_make
+daemons_prepare "$build" 900
 step "two daemons, joined by memif, $(lscpu | sed -n 's/^Model name: *//p')"
 memif_ring_start 2 --limits.transfer_groups 1024 --limits.user_transfer_groups 1024 ||
   die "the daemons did not start."
