@@ -78,17 +78,18 @@ json perfetto_of(const json& trace) {
   for (const json& event : elements(trace, "events")) {
     begin_ns = std::min(begin_ns, number(event, "at_ns"));
   }
-  std::map<std::pair<std::string, double>, json> aborts;  // by group and lane
+  std::map<std::tuple<std::string, double, double>, json> aborts;  // by group, epoch and lane
   for (const json& event : elements(trace, "events")) {
     const std::string type = field(event, "event");
     const std::string group = field(event, "group_id");
-    OpEvents& op =
-        ops[{group, number(event, "epoch"), number(event, "lane"), number(event, "op_seq")}];
+    const double epoch = number(event, "epoch");
+    const double lane = number(event, "lane");
+    OpEvents& op = ops[{group, epoch, lane, number(event, "op_seq")}];
     if (type == "posted") op.posted = event;
     if (type == "first_chunk") op.first_chunk = event;
     if (type == "done") op.done = event;
     if (type != "aborted") continue;
-    aborts[{group, number(event, "lane")}] = event;
+    aborts[{group, epoch, lane}] = event;
     json instant = base_event(trace, event, begin_ns, "i");
     instant["s"] = "t";
     instant["cat"] = "abort";
@@ -98,7 +99,7 @@ json perfetto_of(const json& trace) {
   }
   for (auto& [key, op] : ops) {
     // The abort ended every unfinished op.
-    const auto abort = aborts.find({std::get<0>(key), std::get<2>(key)});
+    const auto abort = aborts.find({std::get<0>(key), std::get<1>(key), std::get<2>(key)});
     if (abort != aborts.end() && op.done.is_null()) op.aborted = abort->second;
     add_op(events, trace, op, begin_ns, number(trace, "now_ns"));
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 #include <vector>
@@ -60,6 +61,10 @@ std::function<json()> prepare_trace(const LaneReports& reports, std::uint8_t lan
     const std::vector<lane::TraceEvent> of_lane = reports.trace(lane);
     events.insert(events.end(), of_lane.begin(), of_lane.end());
   }
+  // Lanes go on while the control thread's round, at whose begin `now` was read, takes its time. No
+  // event may lie behind the time that the trace is of: who shows it would end an op before its
+  // beginning.
+  for (const lane::TraceEvent& event : events) now = std::max(now, event.at);
   json about = {{"pid", ::getpid()},
                 {"incarnation", fmt::format("{:016x}", incarnation)},
                 {"lanes", lanes},

@@ -17,6 +17,8 @@ namespace gradwire::control {
 
 /// Reads the events.
 /// @param incarnation  of the daemon.
+/// @param now          when the control thread's round began; the trace is of that time, or of its
+///                     last event's if lanes were faster.
 /// @param viewer       what identifies groups of other users on the wire is hidden from it.
 /// @return a function that makes the trace from copies; any thread may call it.
 [[nodiscard]] std::function<nlohmann::json()> prepare_trace(const LaneReports& reports,

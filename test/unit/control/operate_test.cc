@@ -105,6 +105,19 @@ TEST_CASE("the trace names groups that are gone, and an abort's reason") {
   CHECK(daemon.manager->trace(daemon.now)["events"][0]["group_id"] == "000000000000feed");
 }
 
+TEST_CASE("no event of a trace is of a later time than the trace") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  lane::TraceEvent posted;
+  posted.at = daemon.now + 3;  // while the control thread was in the round that began at `now`
+  posted.group_handle = daemon.form({1}, 3);
+  posted.op_seq = 1;
+  daemon.reports.traces = {posted};
+  const json trace = daemon.manager->trace(daemon.now);
+  CHECK(trace["now_ns"] == daemon.now + 3);
+  CHECK(trace["events"][0]["at_ns"] == daemon.now + 3);
+}
+
 TEST_CASE("ops say who waits for whom, and since when") {
   FakeDaemon daemon;
   daemon.open(1);

@@ -111,7 +111,9 @@ TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted 
     {"at_ns": 6000, "lane": 0, "event": "aborted", "op_seq": 2, "group_id": "1", "epoch": 1,
      "reason": "rank 1 was silent"},
     {"at_ns": 7000, "lane": 0, "event": "posted", "op_seq": 1, "value": 8, "group_id": "2",
-     "epoch": 1}]})");
+     "epoch": 1},
+    {"at_ns": 8000, "lane": 0, "event": "posted", "op_seq": 2, "value": 8, "group_id": "1",
+     "epoch": 2}]})");
   const json events = perfetto_of(trace)["traceEvents"];
   const auto find = [&](const char* phase, const char* id) {
     for (const json& event : events) {
@@ -125,6 +127,7 @@ TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted 
   CHECK(find("e", "aa.1.1.0.1")["args"]["retransmissions"] == 5.0);
   CHECK(find("e", "aa.1.1.0.2")["ts"] == 4.0);
   CHECK(find("e", "aa.1.1.0.2")["args"]["reason"] == "rank 1 was silent");
+  CHECK(find("e", "aa.1.2.0.2")["args"]["end"] == "unfinished");  // in the epoch after the abort
   CHECK(find("e", "aa.2.1.0.1")["args"]["end"] == "unfinished");
   CHECK(find("e", "aa.2.1.0.1")["ts"] == 7.0);
   CHECK(perfetto_of(trace)["otherData"]["begins_at_unix_s"] == "1700000000.000002");
