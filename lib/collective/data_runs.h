@@ -25,15 +25,17 @@ class DataRuns {
   /// Takes a frame if it is alike to the one that was remembered.
   /// @param port   by which it came: whose addresses a frame must have is the port's.
   /// @param frame  its bytes, which lie in `mbuf`, in one piece.
-  [[nodiscard]] bool take(std::uint16_t port, std::span<const std::byte> frame,
-                          rte_mbuf* mbuf) noexcept {
+  [[nodiscard, gnu::always_inline]] bool take(std::uint16_t port, std::span<const std::byte> frame,
+                                              rte_mbuf* mbuf) noexcept {
     if (port != port_ || count_ == packets_.size() || !frames_.is_alike(frame)) return false;
-    std::span<const std::byte> packet = frames_.payload_of(frame);
-    wire::DataPlace place;
-    if (!data_.read(packet, address_crc_, place)) return false;
-    if (run_.from.sealed && !open(mbuf, packet, place)) [[unlikely]]
+    const std::byte* packet = frames_.payload_of(frame.data());
+    RunPacket& taken = packets_[count_];
+    if (!data_.read(packet, address_crc_, taken.place)) return false;
+    if (run_.from.sealed && !open(mbuf, packet, taken.place)) [[unlikely]]
       return true;
-    packets_[count_++] = {mbuf, const_cast<std::byte*>(packet.data()) + wire::kHeaderBytes, place};
+    taken.mbuf = mbuf;
+    taken.payload = const_cast<std::byte*>(packet) + wire::kHeaderBytes;
+    ++count_;
     return true;
   }
   /// Takes the first packet of a run, and remembers it. No run is under way.
@@ -91,12 +93,14 @@ class DataRuns {
   static constexpr std::size_t kMost = 64;
 
   /// @return whether it was opened; if not, it is counted and freed.
-  [[nodiscard]] bool open(rte_mbuf*& mbuf, std::span<const std::byte>& packet,
+  [[nodiscard]] bool open(rte_mbuf*& mbuf, const std::byte*& packet,
                           wire::DataPlace& place) noexcept {
     common_.packet_number = place.packet_number;
-    const wire::Drop drop = shard_->open(common_, mbuf, packet);
+    std::span<const std::byte> opened(packet, frames_.payload_bytes());
+    const wire::Drop drop = shard_->open(common_, mbuf, opened);
     if (drop == wire::Drop::kNone) {
-      place.payload_crc = wire::payload_crc_of(packet.data());
+      packet = opened.data();
+      place.payload_crc = wire::payload_crc_of(packet);
       return true;
     }
     shard_->count_drop(drop);

@@ -29,11 +29,16 @@ class FixedQueue {
   /// @return whether there was room.
   [[nodiscard]] bool push(const T& item) noexcept {
     if (full()) return false;
+    add() = item;
+    return true;
+  }
+  /// It is not full.
+  /// @return its new last item, which has some former one's value.
+  [[nodiscard]] T& add() noexcept {
     std::size_t tail = head_ + size_;
     if (tail >= capacity_) tail -= capacity_;
-    items_[tail] = item;
     ++size_;
-    return true;
+    return items_[tail];
   }
   void clear() noexcept { head_ = size_ = 0; }
   void pop() noexcept {

@@ -225,7 +225,10 @@ class Lane {
   [[nodiscard]] static std::span<rte_mbuf* const> pass_faults(LanePort& port,
                                                               std::span<rte_mbuf* const> arrived,
                                                               TimeNs now) noexcept;
-  void receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
+  [[gnu::always_inline]] inline void receive_frame(std::uint16_t port_index, rte_mbuf* frame,
+                                                   TimeNs now) noexcept;
+  /// A frame that does not go on with the run that is under way, which ends.
+  void receive_unlike(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept;
   /// Finds the group with the tag of packet_ whose neighbor sent it; if there is none, any group
   /// with that tag.
   /// @return its slot; kNoSlot if there is none.

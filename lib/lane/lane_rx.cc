@@ -72,6 +72,18 @@ wire::Drop decode_header(const wire::FrameView& view, wire::Packet& out) noexcep
 
 }  // namespace
 
+inline void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+  const profile::Stage stage(profile::StageId::kDecode);
+  if (frame->nb_segs == 1 && runs_.take(port_index, bytes_of(frame), frame)) {
+    if (runs_.size() == 1) {
+      touch(run_slot_);
+      flowed_ = true;
+    }
+    return;
+  }
+  receive_unlike(port_index, frame, now);
+}
+
 bool Lane::receive(TimeNs now) noexcept {
   bool received_any = false;
   std::array<rte_mbuf*, kMaxBurst> frames;
@@ -127,15 +139,7 @@ std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf*
   return passed;
 }
 
-void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
-  const profile::Stage stage(profile::StageId::kDecode);
-  if (frame->nb_segs == 1 && runs_.take(port_index, bytes_of(frame), frame)) {
-    if (runs_.size() == 1) {
-      touch(run_slot_);
-      flowed_ = true;
-    }
-    return;
-  }
+void Lane::receive_unlike(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   runs_.end(now);
   // A payload must be in one piece to be reduced. If payloads are not split off, a chain of mbufs
   // is rare.

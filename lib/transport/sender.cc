@@ -71,6 +71,4 @@ std::uint64_t Sender::bytes_in_flight() const noexcept { return bytes_in_flight_
 
 std::uint32_t Sender::packets_in_flight() const noexcept { return packets_in_flight_; }
 
-std::uint64_t Sender::window_bytes() const noexcept { return controller_->window_bytes(); }
-
 }  // namespace gradwire::transport

@@ -74,13 +74,17 @@ class Sender {
   /// to remember it. With nothing in flight the window lets one packet go, however small it is.
   /// Credit is the caller's: see credit_chunks() and posted_op_seq().
   [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes) const noexcept {
-    return window_lets(bytes) && pacer_.may_send(now, bytes);
+    return can_send(now, bytes, window_bytes());
+  }
+  /// @param window_bytes  window_bytes(), asked once for packets that go one after the other:
+  ///                      sending does not change it.
+  [[nodiscard]] bool can_send(TimeNs now, std::uint32_t bytes,
+                              std::uint64_t window_bytes) const noexcept {
+    return window_lets(bytes, window_bytes) && pacer_.may_send(now, bytes);
   }
   /// The same but for pacing, which time alone opens.
   [[nodiscard]] bool window_lets(std::uint32_t bytes) const noexcept {
-    if (free_slots() <= kProbeReserve) return false;
-    // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
-    return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= controller_->window_bytes();
+    return window_lets(bytes, window_bytes());
   }
 
   /// Takes the next packet number for a packet of `bytes` that goes out now, is ack-eliciting, and
@@ -127,7 +131,7 @@ class Sender {
   /// Packets that came with Congestion Experienced, as the peer reported last.
   [[nodiscard]] std::uint32_t ecn_ce_count() const noexcept { return ecn_ce_count_; }
   [[nodiscard]] std::uint64_t packets_lost() const noexcept { return packets_lost_; }
-  [[nodiscard]] std::uint64_t window_bytes() const noexcept;
+  [[nodiscard]] std::uint64_t window_bytes() const noexcept { return controller_->window_bytes(); }
   /// Takes effect with the next packet. 0 = not paced.
   void set_rate(TimeNs now, std::uint64_t rate_bps) noexcept;
 
@@ -150,6 +154,11 @@ class Sender {
   }
   /// @return the first that is remembered and whose number is `number` or more; next_ if none is.
   [[nodiscard]] Index first_reaching(std::uint64_t number) const noexcept;
+  [[nodiscard]] bool window_lets(std::uint32_t bytes, std::uint64_t window_bytes) const noexcept {
+    if (free_slots() <= kProbeReserve) return false;
+    // A window below one packet would never open: nothing in flight, no acknowledgement to open it.
+    return bytes_in_flight_ == 0 || bytes_in_flight_ + bytes <= window_bytes;
+  }
   [[nodiscard]] std::uint64_t free_slots() const noexcept {
     return slot_mask_ + 1 - (next_ - oldest_in_flight_);
   }

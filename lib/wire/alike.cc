@@ -34,8 +34,16 @@ static_assert(kCountAndHop + 6 == kFields + offsetof(layout::DataFields, hop));
 static_assert(kChunkAndTag + 4 == kFields + offsetof(layout::DataFields, tag));
 static_assert(kKindsAndRank + 6 == offsetof(Header, from_rank));
 static_assert(kHeaderCrc + 4 == offsetof(Header, payload_crc));
+constexpr std::uint64_t kAll = ~std::uint64_t{0};
 constexpr std::uint64_t kHopBits = layout::swapped(std::uint64_t{0xffff});
 constexpr std::uint64_t kChunkBits = layout::swapped(std::uint64_t{0xffffffff} << 32);
+
+using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
+Lanes lanes(const std::byte* at) noexcept {
+  Lanes value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
 
 }  // namespace
 
@@ -58,38 +66,32 @@ void DataMemory::remember(std::span<const std::byte> packet) noexcept {
               packet[offsetof(Header, type)] == static_cast<std::byte>(PacketType::kData),
           "what is remembered is data that was decoded");
   std::memcpy(header_.data(), packet.data(), kHeaderBytes);
-  packet_bytes_ = packet.size();
 }
 
-bool DataMemory::read(std::span<const std::byte> packet, std::uint32_t address_crc,
+bool DataMemory::read(const std::byte* packet, std::uint32_t address_crc,
                       DataPlace& out) const noexcept {
-  if (packet.size() != packet_bytes_ || packet_bytes_ == 0) return false;
-  const std::byte* const it = packet.data();
+  const std::byte* const it = packet;
   const std::byte* const kept = header_.data();
+  const auto differs = [&](std::size_t at, std::uint64_t first, std::uint64_t second) {
+    return (lanes(it + at) ^ lanes(kept + at)) & Lanes{first, second};
+  };
+  const Lanes differ = differs(0, kAll, 0) | differs(kFields, kAll, ~kHopBits) |
+                       differs(kChunkAndTag, ~kChunkBits, kAll) | differs(kHeaderCrc, 0, kAll);
+  if ((differ[0] | differ[1]) != 0) return false;
   // As they lie in memory: they are swapped only if their value counts.
-  const std::uint64_t front = raw(it, 0);
   const std::uint64_t number = raw(it, kNumber);
-  const std::uint64_t fields = raw(it, kFields);
   const std::uint64_t count_and_hop = raw(it, kCountAndHop);
   const std::uint64_t chunk_and_tag = raw(it, kChunkAndTag);
-  const std::uint64_t kinds_and_rank = raw(it, kKindsAndRank);
-  const std::uint64_t token = raw(it, kToken);
-  if (((front ^ raw(kept, 0)) | (fields ^ raw(kept, kFields)) |
-       ((count_and_hop ^ raw(kept, kCountAndHop)) & ~kHopBits) |
-       ((chunk_and_tag ^ raw(kept, kChunkAndTag)) & ~kChunkBits) |
-       (kinds_and_rank ^ raw(kept, kKindsAndRank)) | (token ^ raw(kept, kToken))) != 0) {
-    return false;
-  }
   const std::uint64_t crcs = word(it, kHeaderCrc);
   layout::HeaderCrc crc;
-  crc.add(front);
+  crc.add(raw(it, 0));
   crc.add(number);
-  crc.add(fields);
+  crc.add(raw(it, kFields));
   crc.add(count_and_hop);
   crc.add(chunk_and_tag);
-  crc.add(kinds_and_rank);
+  crc.add(raw(it, kKindsAndRank));
   crc.add_payload_crc(static_cast<std::uint32_t>(crcs));
-  crc.add(token);
+  crc.add(raw(it, kToken));
   if ((crc.value() ^ address_crc) != crcs >> 32) return false;
   out.packet_number = layout::swapped(number);
   out.chunk = static_cast<std::uint32_t>(layout::swapped(chunk_and_tag) >> 32);
@@ -106,7 +108,8 @@ void DataTemplate::make(const CommonHeader& common, const DataHeader& data) noex
   for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = raw(header.data(), 8 * i);
 }
 
-void DataTemplate::write(std::byte* out, const DataPlace& place) const noexcept {
+void DataTemplate::write(std::byte* out, std::uint64_t packet_number, std::uint32_t chunk,
+                         std::uint16_t hop, std::uint32_t payload_crc) const noexcept {
   layout::HeaderCrc crc;
   const auto put = [&](std::size_t at, std::uint64_t piece) {
     std::memcpy(out + at, &piece, sizeof piece);
@@ -114,14 +117,14 @@ void DataTemplate::write(std::byte* out, const DataPlace& place) const noexcept 
   };
   const auto kept = [this](std::size_t at) { return words_[at / 8]; };
   put(0, kept(0));
-  put(kNumber, layout::swapped(place.packet_number));
+  put(kNumber, layout::swapped(packet_number));
   put(kFields, kept(kFields));
-  put(kCountAndHop, kept(kCountAndHop) | layout::swapped(std::uint64_t{place.hop}));
-  put(kChunkAndTag, kept(kChunkAndTag) | layout::swapped(std::uint64_t{place.chunk} << 32));
+  put(kCountAndHop, kept(kCountAndHop) | layout::swapped(std::uint64_t{hop}));
+  put(kChunkAndTag, kept(kChunkAndTag) | layout::swapped(std::uint64_t{chunk} << 32));
   put(kKindsAndRank, kept(kKindsAndRank));
-  crc.add_payload_crc(place.payload_crc);
+  crc.add_payload_crc(payload_crc);
   put(kToken, kept(kToken));
-  layout::store64(out + kHeaderCrc, std::uint64_t{crc.value()} << 32 | place.payload_crc);
+  layout::store64(out + kHeaderCrc, std::uint64_t{crc.value()} << 32 | payload_crc);
 }
 
 }  // namespace gradwire::wire

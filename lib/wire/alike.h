@@ -28,25 +28,31 @@ class FrameMemory {
   [[nodiscard]] bool is_alike(std::span<const std::byte> frame) const noexcept {
     if (frame.size() != frame_bytes_ || frame_bytes_ == 0) return false;
     const auto differs = [&]<class T>(std::size_t at, T) {
-      return std::uint64_t{load<T>(frame.data() + at) ^ load<T>(header_.data() + at)};
+      return load<T>(frame.data() + at) ^ load<T>(header_.data() + at);
     };
-    constexpr std::size_t kLeast = kEthernetBytes + kIpv4Bytes + kUdpBytes - kChecksumBytes;
-    std::uint64_t differ = 0;
-    for (std::size_t at = 0; at < kLeast; at += 8) differ |= differs(at, std::uint64_t{});
-    for (std::size_t at = kLeast; at < compared_bytes_; at += 4)
-      [[unlikely]] differ |= differs(at, std::uint32_t{});
+    // The second and the third overlap.
+    const Lanes differ = differs(0, Lanes{}) | differs(16, Lanes{}) | differs(kLeast - 16, Lanes{});
+    if ((differ[0] | differ[1]) != 0) return false;
+    if (compared_bytes_ == kLeast) [[likely]]
+      return true;  // IPv4
+    for (std::size_t at = kLeast; at < compared_bytes_; at += 4) {
+      if (differs(at, std::uint32_t{}) != 0) return false;
+    }
     // Over IPv6 a UDP checksum is there, and another one for each packet.
-    return differ == 0 &&
-           (!has_checksum_ || load<std::uint16_t>(frame.data() + compared_bytes_) != 0);
+    return !has_checksum_ || load<std::uint16_t>(frame.data() + compared_bytes_) != 0;
   }
-  /// Of a frame that is_alike().
-  [[nodiscard]] std::span<const std::byte> payload_of(
-      std::span<const std::byte> frame) const noexcept {
-    return frame.subspan(compared_bytes_ + kChecksumBytes, payload_bytes_);
+  // Of a frame that is_alike(): its payload has the remembered one's length.
+  [[nodiscard]] const std::byte* payload_of(const std::byte* frame) const noexcept {
+    return frame + compared_bytes_ + kChecksumBytes;
   }
+  [[nodiscard]] std::size_t payload_bytes() const noexcept { return payload_bytes_; }
 
  private:
   static constexpr std::size_t kChecksumBytes = 2;  ///< UDP's, which ends its header
+  /// Compared of each frame: without a VLAN's tag, over IPv4.
+  static constexpr std::size_t kLeast = kEthernetBytes + kIpv4Bytes + kUdpBytes - kChecksumBytes;
+  static_assert(kLeast >= 32 && kLeast <= 48);
+  using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
 
   template <class T>
   [[nodiscard]] static T load(const std::byte* at) noexcept {
@@ -55,7 +61,7 @@ class FrameMemory {
     return value;
   }
 
-  std::array<std::byte, kMaxFrameHeaderBytes> header_{};
+  alignas(16) std::array<std::byte, kMaxFrameHeaderBytes> header_{};
   std::size_t frame_bytes_ = 0;     ///< 0: nothing is remembered
   std::size_t compared_bytes_ = 0;  ///< up to the UDP checksum: a multiple of 4
   std::size_t payload_bytes_ = 0;
@@ -75,16 +81,16 @@ class DataMemory {
  public:
   /// @param packet  of kData, which decode_body() took; with its tag, if it was sealed.
   void remember(std::span<const std::byte> packet) noexcept;
-  void forget() noexcept { packet_bytes_ = 0; }
+  /// Something is remembered.
+  /// @param packet       as many bytes as the remembered one has.
   /// @param address_crc  as decode_header().
   /// @return whether decode() would make of `packet` what it made of the remembered one but for
-  /// `out`, which is set then. If not, it may be right all the same.
-  [[nodiscard]] bool read(std::span<const std::byte> packet, std::uint32_t address_crc,
+  /// `out`. If not, it may be right all the same, and `out` is unspecified.
+  [[nodiscard]] bool read(const std::byte* packet, std::uint32_t address_crc,
                           DataPlace& out) const noexcept;
 
  private:
-  std::array<std::byte, kHeaderBytes> header_{};
-  std::size_t packet_bytes_ = 0;  ///< 0: nothing is remembered
+  alignas(16) std::array<std::byte, kHeaderBytes> header_{};
 };
 
 /// The headers of data packets that differ in their place alone.
@@ -93,7 +99,8 @@ class DataTemplate {
   /// @param data  but chunk and hop.
   void make(const CommonHeader& common, const DataHeader& data) noexcept;
   /// As encode_data() of that place. It was made.
-  void write(std::byte* out, const DataPlace& place) const noexcept;
+  void write(std::byte* out, std::uint64_t packet_number, std::uint32_t chunk, std::uint16_t hop,
+             std::uint32_t payload_crc) const noexcept;
 
  private:
   std::array<std::uint64_t, kHeaderBytes / 8> words_{};

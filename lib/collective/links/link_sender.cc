@@ -113,8 +113,21 @@ void LinkSender::make_headers(const ReadyChunk& chunk, Headers& headers) const n
   headers.data.make(end_.header(PacketType::kData, 0), header_of(chunk.id.op_seq, chunk.call));
 }
 
+inline const LinkSender::Headers& LinkSender::headers_of(const ReadyChunk& chunk) noexcept {
+  // As it was before the chunk kept it, but that a null pointer is not read.
+  if (planted(PlantedBug::kDescriptorOfForgottenOp) && ops_.call(chunk.id.op_seq) == nullptr) {
+    std::abort();
+  }
+  Headers& headers = headers_[chunk.id.op_seq % headers_.size()];
+  if (headers.op_seq != chunk.id.op_seq || headers.bytes != chunk.bytes ||
+      headers.frames_made != end_.frames_made()) [[unlikely]] {
+    make_headers(chunk, headers);
+  }
+  return headers;
+}
+
 inline void LinkSender::write_frame(rte_mbuf* mbuf, std::byte* payload, const ReadyChunk& chunk,
-                                    std::uint64_t packet_number) noexcept {
+                                    const Headers& headers, std::uint64_t packet_number) noexcept {
   const std::size_t frame_bytes = end_.address().frame.bytes();
   std::byte* frame = nullptr;
   if (buffers_.on_device()) [[unlikely]] {
@@ -126,21 +139,12 @@ inline void LinkSender::write_frame(rte_mbuf* mbuf, std::byte* payload, const Re
     mbuf->pkt_len = mbuf->data_len;
     mbuf->ol_flags = 0;
   }
-  // As it was before the chunk kept it, but that a null pointer is not read.
-  if (planted(PlantedBug::kDescriptorOfForgottenOp) && ops_.call(chunk.id.op_seq) == nullptr) {
-    std::abort();
-  }
-  Headers& headers = headers_[chunk.id.op_seq % headers_.size()];
-  if (headers.op_seq != chunk.id.op_seq || headers.bytes != chunk.bytes ||
-      headers.frames_made != end_.frames_made()) [[unlikely]] {
-    make_headers(chunk, headers);
-  }
   // A constant length makes the copy a few moves instead of a call.
   constexpr std::size_t kPlainBytes = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   std::memcpy(frame, headers.frame.data(), kPlainBytes);
   if (frame_bytes != kPlainBytes) [[unlikely]]
     std::memcpy(frame, headers.frame.data(), frame_bytes);
-  headers.data.write(frame + frame_bytes, {packet_number, chunk.id.chunk, chunk.crc, chunk.id.hop});
+  headers.data.write(frame + frame_bytes, packet_number, chunk.id.chunk, chunk.id.hop, chunk.crc);
 }
 
 /// Of a payload on a device: what a driver may still hold has a header of its own, and the payload
@@ -161,11 +165,11 @@ inline void LinkSender::note_sent(const ReadyChunk& chunk, TimeNs now) noexcept 
   counters_.data_bytes_sent += chunk.bytes;
 }
 
-inline bool LinkSender::transmit(SentRecord& record, std::uint32_t wire_bytes, TimeNs now,
-                                 OutboxSide& box) noexcept {
+inline bool LinkSender::transmit(SentRecord& record, const Headers& headers,
+                                 std::uint32_t wire_bytes, TimeNs now, OutboxSide& box) noexcept {
   if (end_.seals()) [[unlikely]] {
     if (!end_.has_key()) return false;
-    if (end_.encrypts()) return transmit_encrypted(record, wire_bytes, now, box);
+    if (end_.encrypts()) return transmit_encrypted(record, headers, wire_bytes, now, box);
   }
   ReadyChunk& chunk = record.chunk;
   rte_mbuf* frame = chunk.mbuf;
@@ -176,14 +180,15 @@ inline bool LinkSender::transmit(SentRecord& record, std::uint32_t wire_bytes, T
   }
   record.last_packet_number = sender_.on_sent(now, wire_bytes, in_flight_.cookie_of(record));
   in_flight_.mark_sent(record);
-  write_frame(frame, chunk.payload, chunk, record.last_packet_number);
+  write_frame(frame, chunk.payload, chunk, headers, record.last_packet_number);
   rte_mbuf_refcnt_update(chunk.mbuf, 1);
   end_.put(frame, end_.address().frame, chunk.payload, box);
   note_sent(chunk, now);
   return true;
 }
 
-bool LinkSender::transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes, TimeNs now,
+bool LinkSender::transmit_encrypted(SentRecord& record, const Headers& headers,
+                                    std::uint32_t wire_bytes, TimeNs now,
                                     OutboxSide& box) noexcept {
   const ReadyChunk& chunk = record.chunk;
   std::byte* sealed = nullptr;
@@ -194,14 +199,15 @@ bool LinkSender::transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes
   record.last_packet_number = sender_.on_sent(now, wire_bytes, in_flight_.cookie_of(record));
   in_flight_.mark_sent(record);
   const bool old = before != 0 && planted(PlantedBug::kSealedUnderOldNumber);
-  write_frame(frame, sealed, chunk, old ? before : record.last_packet_number);
+  write_frame(frame, sealed, chunk, headers, old ? before : record.last_packet_number);
   end_.put(frame, end_.address().frame, chunk.payload, box);
   note_sent(chunk, now);
   return true;
 }
 
 bool LinkSender::transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept {
-  if (!transmit(record, wire_bytes(record.chunk.bytes), now, box)) return false;
+  const ReadyChunk& chunk = record.chunk;
+  if (!transmit(record, headers_of(chunk), wire_bytes(chunk.bytes), now, box)) return false;
   ++counters_.retransmissions;
   [[maybe_unused]] const ChunkId& id = record.chunk.id;
   GRADWIRE_PROBE6(retransmission, config_.key.group_id, id.op_seq, id.chunk, id.hop, config_.rank,
@@ -239,15 +245,25 @@ bool LinkSender::send_ready(TimeNs now, OutboxSide& box) noexcept {
   // sends far fewer packets than a generation has.
   if (!end_.has_key()) [[unlikely]]
     return worked;
-  while (!ready_.empty() && !box.full() && in_flight_.free() > 0 &&
-         distinct_sent_ < sender_.credit_chunks()) {
+  // Nothing that a round sends makes more room of these.
+  const std::uint64_t window = sender_.window_bytes();
+  const std::uint64_t credit = sender_.credit_chunks();
+  std::uint64_t left = std::min<std::uint64_t>(
+      {ready_.size(), box.full() ? 0 : box.room - box.count, in_flight_.free(),
+       distinct_sent_ < credit ? credit - distinct_sent_ : 0});
+  const Headers* headers = nullptr;
+  for (; left > 0; --left) {
     const ReadyChunk& chunk = ready_.front();
     const std::uint32_t bytes = wire_bytes(chunk.bytes);
-    if (!sender_.can_send(now, bytes)) break;
+    if (!sender_.can_send(now, bytes, window)) break;
+    // Chunks that go one after the other are mostly of one op and length.
+    if (headers == nullptr || headers->op_seq != chunk.id.op_seq || headers->bytes != chunk.bytes) {
+      headers = &headers_of(chunk);
+    }
     SentRecord& record = in_flight_.take(chunk);
     ++distinct_sent_;
     // No header is to be had (payloads on a device alone): as if it had been lost on its way.
-    if (!transmit(record, bytes, now, box)) [[unlikely]]
+    if (!transmit(record, *headers, bytes, now, box)) [[unlikely]]
       in_flight_.mark_lost(record);
     ready_.pop();
     worked = true;

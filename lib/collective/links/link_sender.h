@@ -62,10 +62,12 @@ class LinkSender {
   // Chunks that are ready, or promised: those that the backend still has.
   [[nodiscard]] std::size_t waiting() const noexcept { return ready_.size() + promised_; }
   void promise() noexcept { ++promised_; }
-  void add_promised(const ReadyChunk& chunk) noexcept {
-    require(promised_ > 0 && ready_.push(chunk),
+  /// @return where a chunk that was promised belongs, to be filled in.
+  [[nodiscard]] ReadyChunk& add_promised() noexcept {
+    require(promised_ > 0 && !ready_.full(),
             "a chunk that was promised a place among the ready has it");
     --promised_;
+    return ready_.add();
   }
 
   /// Whether one more chunk of full length may be started now: it has a record, room and credit.
@@ -166,21 +168,27 @@ class LinkSender {
   }
   void release_grants(std::uint64_t posted_before) noexcept;
   [[nodiscard]] SendOutcome apply(const transport::Outcome& outcome) noexcept;
+  /// What goes before the chunk: it holds until another op's, or another length's, are asked for.
+  [[nodiscard, gnu::always_inline]] inline const Headers& headers_of(
+      const ReadyChunk& chunk) noexcept;
+  /// @param headers     headers_of() the chunk.
   /// @param wire_bytes  of the chunk.
   /// @return whether there was a buffer for it, if it needs one.
-  [[gnu::always_inline]] inline bool transmit(SentRecord& record, std::uint32_t wire_bytes,
-                                              TimeNs now, OutboxSide& box) noexcept;
+  [[gnu::always_inline]] inline bool transmit(SentRecord& record, const Headers& headers,
+                                              std::uint32_t wire_bytes, TimeNs now,
+                                              OutboxSide& box) noexcept;
   bool transmit_again(SentRecord& record, TimeNs now, OutboxSide& box) noexcept;
   [[gnu::noinline]] rte_mbuf* make_frame(ReadyChunk& chunk) noexcept;
   /// @param mbuf     the chunk's, of its header alone, or another one.
   /// @param payload  where it lies, or will lie, in that buffer.
   [[gnu::always_inline]] inline void write_frame(rte_mbuf* mbuf, std::byte* payload,
-                                                 const ReadyChunk& chunk,
+                                                 const ReadyChunk& chunk, const Headers& headers,
                                                  std::uint64_t packet_number) noexcept;
   /// As transmit(), of a packet whose payload is encrypted: the chunk keeps its own, since it may
   /// have to be sent again.
-  [[gnu::noinline]] bool transmit_encrypted(SentRecord& record, std::uint32_t wire_bytes,
-                                            TimeNs now, OutboxSide& box) noexcept;
+  [[gnu::noinline]] bool transmit_encrypted(SentRecord& record, const Headers& headers,
+                                            std::uint32_t wire_bytes, TimeNs now,
+                                            OutboxSide& box) noexcept;
   [[gnu::always_inline]] inline void note_sent(const ReadyChunk& chunk, TimeNs now) noexcept;
   void make_headers(const ReadyChunk& chunk, Headers& headers) const noexcept;
   void send_ping(TimeNs now, OutboxSide& box) noexcept;

@@ -211,15 +211,25 @@ class Ring {
   [[nodiscard]] bool may_go_on_early() const noexcept { return words_.none_waits_for_all(); }
   /// Fills in what the entries of all chunks of the op have alike.
   void prepare_entry(Op& op) const noexcept;
+  /// The entry of a chunk.
+  [[gnu::always_inline]] inline reduce::Entry& entry_of(Op& op, reduce::Kind kind,
+                                                        std::byte* payload, const ChunkSpan& span,
+                                                        bool finalize) noexcept;
   /// Makes the chunk's work an entry of the backend. There is a place in the fold queue.
-  [[gnu::always_inline]] inline void queue_fold(const FoldWork& work, reduce::Kind kind, Op& op,
-                                                const Ends& ends, const ChunkSpan& span,
-                                                bool finalize, TimeNs now) noexcept;
+  void queue_fold(const FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
+                  bool finalize, TimeNs now) noexcept;
   void fold(TimeNs now) noexcept { collective::fold(folds_, services_, now); }
   /// The backend is through with a chunk: it is sent on, spilled or finished. The op may be gone
   /// afterwards.
-  [[gnu::always_inline]] inline void settle(Op& op, const Ends& ends, const FoldWork& work,
-                                            std::uint32_t crc, TimeNs now) noexcept;
+  void settle(Op& op, const FoldWork& work, std::uint32_t crc, TimeNs now) noexcept;
+  // Its steps.
+  [[gnu::always_inline]] inline void note_arrived(Op& op, const Ends& ends,
+                                                  bool holds_credit) noexcept;
+  [[gnu::always_inline]] inline void end_here(Op& op, std::uint32_t chunk, rte_mbuf* mbuf,
+                                              bool spill) noexcept;
+  /// What goes with a payload that the CPU can read; 0 if no payload has one.
+  [[nodiscard, gnu::always_inline]] inline std::uint32_t crc_of(
+      std::span<const std::byte> payload, const std::byte* read_next) const noexcept;
   void complete(const Folded& done, TimeNs now) noexcept;
   /// The backend failed at a chunk of the op. @param mbuf  the chunk's, or nullptr.
   [[gnu::noinline]] void give_up(std::uint64_t op_seq, rte_mbuf* mbuf, TimeNs now) noexcept;
@@ -230,7 +240,7 @@ class Ring {
     from.finish_chunk();
     if (!folds_.runs_at_once()) from.tell_credit();
   }
-  [[nodiscard]] const std::byte* loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept;
+  [[nodiscard]] const std::byte* loaded_next(const Op& op, const ChunkId& id) const noexcept;
   void complete_check(const Folded& done, TimeNs now) noexcept;
 
   // ring_send.cc

@@ -58,16 +58,27 @@ inline bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, st
     rte_pktmbuf_free(mbuf);
     return false;
   }
-  FoldWork work;
-  work.role = FoldWork::Role::kOutgoing;
-  work.chunk.mbuf = mbuf;
-  work.chunk.payload = payload;
   const ChunkSpan span = op.partition.span_of(chunk);
-  work.chunk.bytes = span.elements * op.partition.element_bytes();
-  work.chunk.id = ChunkId{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
-  work.chunk.call = op.call;
+  const std::uint32_t bytes = span.elements * op.partition.element_bytes();
+  const ChunkId id{op.spec.op_seq, static_cast<std::uint32_t>(chunk), hop};
   to.promise();
-  queue_fold(work, kind, op, {&to, nullptr}, span, false, now);
+  if (!folds_.runs_at_once()) [[unlikely]] {
+    FoldWork work;
+    work.role = FoldWork::Role::kOutgoing;
+    work.chunk = ReadyChunk{mbuf, payload, bytes, 0, id, op.call};
+    queue_fold(work, kind, op, span, false, now);
+    return true;
+  }
+  // What follows is queue_fold() and settle(), step by step, without a place in the fold queue.
+  if (!folds_.run(entry_of(op, kind, payload, span, false))) [[unlikely]] {
+    give_up(op.spec.op_seq, mbuf, now);
+    return true;
+  }
+  stall_.moved(now);
+  if (op.keeps_own) set_bit(op.gathered, ops_.index_of(chunk));
+  const std::uint32_t crc = crc_of({payload, bytes}, loaded_next(op, id));
+  to.add_promised() = {mbuf, payload, bytes, crc, id, op.call};
+  op_ends_.finish_if_done(op);
   return true;
 }
 
@@ -136,7 +147,7 @@ void Ring::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
   work.role = FoldWork::Role::kLocal;
   work.chunk.id.op_seq = op.spec.op_seq;
   work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
-  queue_fold(work, reduce::Kind::kLocal, op, {}, op.partition.span_of(chunk), true, now);
+  queue_fold(work, reduce::Kind::kLocal, op, op.partition.span_of(chunk), true, now);
 }
 
 bool Ring::fold_local(TimeNs now) noexcept {

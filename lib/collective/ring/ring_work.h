@@ -15,69 +15,47 @@ namespace gradwire::collective {
 
 /// Behind an own chunk that goes out comes the next one; nullptr if none does. It may be wrong: it
 /// is read ahead of time, and no more.
-inline const std::byte* Ring::loaded_next(const Op& op, const ReadyChunk& chunk) const noexcept {
-  const std::uint64_t next = chunk.id.chunk + std::uint64_t{config_.lanes};
-  if (chunk.id.hop != 0 || next >= op.own_end || op.spec.inputs[0] == nullptr) return nullptr;
+inline const std::byte* Ring::loaded_next(const Op& op, const ChunkId& id) const noexcept {
+  const std::uint64_t next = id.chunk + std::uint64_t{config_.lanes};
+  if (id.hop != 0 || next >= op.own_end || op.spec.inputs[0] == nullptr) return nullptr;
   return op.spec.inputs[0] + op.entry.offset_bytes +
          std::size_t{config_.lanes} * config_.payload_bytes;
 }
 
-inline void Ring::settle(Op& op, const Ends& ends, const FoldWork& work, std::uint32_t crc,
-                         TimeNs now) noexcept {
-  const ReadyChunk& chunk = work.chunk;
-  stall_.moved(now);
-  if (work.role != FoldWork::Role::kOutgoing) {
-    require(op.arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
-            "no more chunks arrive than an op has");
-    --op.arrivals_left;
-    if (work.role == FoldWork::Role::kArrival && !chunk.id.holds_credit) finish_arrival(*ends.from);
-  } else if (op.keeps_own) {
-    set_bit(op.gathered, ops_.index_of(chunk.id.chunk));
-  }
-  if (work.gets_ready()) {
-    ReadyChunk ready = chunk;
-    if (!work.keep_crc && config_.payload_crc) {
-      const profile::Stage stage(profile::StageId::kIntegrity);
-      ready.crc = buffers_.on_device()
-                      ? crc
-                      : wire::crc32c({ready.payload, ready.bytes}, loaded_next(op, chunk));
-    }
-    ends.to->add_promised(ready);
-  } else {
-    if (work.spill && !planted(PlantedBug::kMissedSpill)) {
-      ops_.add_spilled(op, ops_.index_of(chunk.id.chunk));
-      ++counters_.spills;
-    }
-    if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
-  }
-  op_ends_.finish_if_done(op);
+inline std::uint32_t Ring::crc_of(std::span<const std::byte> payload,
+                                  const std::byte* read_next) const noexcept {
+  if (!config_.payload_crc) return 0;
+  const profile::Stage stage(profile::StageId::kIntegrity);
+  return wire::crc32c(payload, read_next);
 }
 
-inline void Ring::queue_fold(const FoldWork& work, reduce::Kind kind, Op& op, const Ends& ends,
-                             const ChunkSpan& span, bool finalize, TimeNs now) noexcept {
+inline void Ring::note_arrived(Op& op, const Ends& ends, bool holds_credit) noexcept {
+  require(op.arrivals_left > 0 || planted(PlantedBug::kSkippedDuplicateCheck),
+          "no more chunks arrive than an op has");
+  --op.arrivals_left;
+  if (!holds_credit) finish_arrival(*ends.from);
+}
+
+inline void Ring::end_here(Op& op, std::uint32_t chunk, rte_mbuf* mbuf, bool spill) noexcept {
+  if (spill && !planted(PlantedBug::kMissedSpill)) {
+    ops_.add_spilled(op, ops_.index_of(chunk));
+    ++counters_.spills;
+  }
+  if (mbuf != nullptr) rte_pktmbuf_free(mbuf);
+}
+
+inline reduce::Entry& Ring::entry_of(Op& op, reduce::Kind kind, std::byte* payload,
+                                     const ChunkSpan& span, bool finalize) noexcept {
   reduce::Entry& entry = op.entry;
   entry.kind = kind;
   entry.finalize = finalize;
   entry.count = span.elements;
-  entry.packet = work.chunk.payload;
+  entry.packet = payload;
   entry.offset_bytes = span.first_element * op.partition.element_bytes();
   if (op.spec.collective != Collective::kAllReduce) [[unlikely]] {
     point_to(op.spec, span, entry);
   }
-  if (folds_.runs_at_once()) [[likely]] {
-    if (!folds_.run(entry)) [[unlikely]]
-      return give_up(op.spec.op_seq, work.chunk.mbuf, now);
-    settle(op, ends, work, 0, now);
-    return;
-  }
-  reduce::Entry& queued = folds_.entry();
-  queued = entry;
-  queued.crc = buffers_.on_device() && !work.keep_crc && work.gets_ready();
-  ++op.loads_pending;
-  if (work.spill) ++op.spills_pending;
-  FoldWork& kept = folds_.take();
-  kept = work;
-  if (folds_.add(kept)) services_.take_folded(now);
+  return entry;
 }
 
 inline bool Ring::apply_inline(Op& op, const Ends& ends, EarlyPacket& packet, Arrival arrival,
@@ -100,28 +78,41 @@ inline bool Ring::apply_inline(Op& op, const Ends& ends, EarlyPacket& packet, Ar
     return hold(op, site, packet);
   set_bit(reducing ? op.reduced : op.gathered, site.index);
 
-  FoldWork work;
-  work.role = FoldWork::Role::kArrival;
-  work.forward = forward;
-  work.spill = goes_on && !forward;
-  work.keep_crc = !reducing;
-  work.chunk = ReadyChunk{
-      packet.mbuf,
-      packet.payload,
-      bytes,
-      packet.crc,
-      ChunkId{op.spec.op_seq, packet.header.chunk,
-              static_cast<std::uint16_t>(packet.header.hop + 1), forward && op.rules.holds},
-      op.call};
-  if (forward) to.promise();
-
   reduce::Kind kind = reduce::Kind::kStore;
   if (reducing) {
     kind = !forward             ? reduce::Kind::kReduceToOutput
            : place.reduces_last ? reduce::Kind::kReduceAndStore
                                 : reduce::Kind::kReduceInPacket;
   }
-  queue_fold(work, kind, op, ends, site.span, reducing && place.reduces_last, now);
+  const bool last = reducing && place.reduces_last;
+  const bool holds_credit = forward && op.rules.holds;
+  const ChunkId next{op.spec.op_seq, packet.header.chunk,
+                     static_cast<std::uint16_t>(packet.header.hop + 1), holds_credit};
+  if (forward) to.promise();
+  if (!folds_.runs_at_once()) [[unlikely]] {
+    FoldWork work;
+    work.role = FoldWork::Role::kArrival;
+    work.forward = forward;
+    work.spill = goes_on && !forward;
+    work.keep_crc = !reducing;
+    work.chunk = ReadyChunk{packet.mbuf, packet.payload, bytes, packet.crc, next, op.call};
+    queue_fold(work, kind, op, site.span, last, now);
+    return true;
+  }
+  // What follows is queue_fold() and settle(), step by step, without a place in the fold queue.
+  if (!folds_.run(entry_of(op, kind, packet.payload, site.span, last))) [[unlikely]] {
+    give_up(op.spec.op_seq, packet.mbuf, now);
+    return true;
+  }
+  stall_.moved(now);
+  note_arrived(op, ends, holds_credit);
+  if (forward) {
+    const std::uint32_t crc = reducing ? crc_of({packet.payload, bytes}, nullptr) : packet.crc;
+    to.add_promised() = {packet.mbuf, packet.payload, bytes, crc, next, op.call};
+  } else {
+    end_here(op, packet.header.chunk, packet.mbuf, goes_on);
+  }
+  op_ends_.finish_if_done(op);
   return true;
 }
 
