@@ -69,8 +69,9 @@ bool Membership::run(TimeNs now, Outbox& out) noexcept {
 
 bool Membership::greet(TimeNs now, Outbox& out) noexcept {
   if (now < next_hello_ || !greetings_.greets_anyone()) return false;
-  next_hello_ = now + config_.timeouts.hello_interval_ns;
-  return greetings_.greet(out);
+  const bool worked = greetings_.greet(out);
+  next_hello_ = now + greetings_.spacing();
+  return worked;
 }
 
 bool Membership::run_aborted(TimeNs now, Outbox& out) noexcept {

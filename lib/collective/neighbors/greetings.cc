@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::uint32_t kHellosByFirst = 8;    ///< path to a rank
 constexpr std::uint32_t kHellosFromFirst = 2;  ///< source port
+/// So many at the hello interval: from each of 32 source ports of two paths about once. Whoever has
+/// not answered by then comes seconds late, or not at all.
+constexpr std::uint32_t kHellosSoon = 64;
+constexpr std::uint32_t kDoublingsMax = 3;  ///< of the hello interval after that
 /// Of the silence limit, for how long a rank whose port is behind answers no second hello: for
 /// less than lies between rounds of them.
 constexpr TimeNs kAnswerShare = 64;
@@ -187,6 +191,12 @@ bool Greetings::greet(Outbox& out) noexcept {
   }
   ++hellos_sent_;
   return worked;
+}
+
+TimeNs Greetings::spacing() const noexcept {
+  const std::uint32_t doublings =
+      hellos_sent_ < kHellosSoon ? 0 : std::min(hellos_sent_ - kHellosSoon + 1, kDoublingsMax);
+  return config_.timeouts.hello_interval_ns << doublings;
 }
 
 void Greetings::answer(TimeNs now, Outbox& out) noexcept {

@@ -148,6 +148,21 @@ TEST_CASE("hellos go by the first path at first, then by all, until one is answe
   CHECK(rank.greet().empty());
 }
 
+TEST_CASE("hellos that nobody answers for long come less and less often") {
+  Greeter rank;
+  rank.config.timeouts.hello_interval_ns = 20;
+  rank.group.become(ShardState::kForming);
+  std::vector<TimeNs> spacings;
+  for (int i = 0; i < 80; ++i) {
+    REQUIRE(rank.greet().size() == 1);
+    spacings.push_back(rank.greetings.spacing());
+  }
+  CHECK(std::count(spacings.begin(), spacings.begin() + 63, 20) == 63);
+  CHECK(spacings[63] == 40);
+  CHECK(spacings[64] == 80);
+  CHECK(std::count(spacings.begin() + 65, spacings.end(), 160) == 15);
+}
+
 TEST_CASE("the first way that answers is taken, and the other rank hears of it") {
   Greeter rank;
   rank.group.become(ShardState::kForming);
