@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "status/fields.h"
 #include "table.h"
@@ -67,15 +68,40 @@ TopLane lane_of(const status::Lane& before, const status::Lane& after, double se
   return out;
 }
 
+/// How late the group's ranks have been since `before`.
+void add_late(std::vector<TopLate>& out, const status::Group& before, const status::Group& after,
+              double seconds) {
+  for (const status::LateRank& late : after.late_ranks) {
+    const auto old = std::ranges::find(before.late_ranks, late.rank, &status::LateRank::rank);
+    const double waited_s = old == before.late_ranks.end() ? 0 : old->waited_s;
+    const double part =
+        seconds > 0 ? std::clamp((late.waited_s - waited_s) / seconds, 0.0, 1.0) : 0;
+    out.push_back({after.group_id, late.rank, part, late.waited_s});
+  }
+}
+
 std::string rate_text(double bytes_per_s) { return fmt::format("{:.3f}", bytes_per_s / 1e9); }
+
+/// A table of a few; nothing if nobody was ever late.
+std::string late_text(const std::vector<TopLate>& late_ranks) {
+  constexpr std::size_t kShown = 5;
+  Table table({"GROUP", "LATE RANK", "LATE %", "IN ALL s"});
+  for (const TopLate& late : late_ranks) {
+    if (&late - late_ranks.data() == kShown) break;
+    table.add({late.group_id, std::to_string(late.rank), fmt::format("{:.0f}", late.late * 100),
+               fmt::format("{:.1f}", late.waited_s)});
+  }
+  return table.empty() ? "" : "\n" + table.text();
+}
 
 }  // namespace
 
 GRADWIRE_PUT_FIELDS(TopLane, lane, load, rx_packets_per_s, tx_packets_per_s, rx_bytes_per_s,
                     tx_bytes_per_s, ops_per_s, retransmissions_per_s, drops_per_s, stalled,
                     mbufs_free)
+GRADWIRE_PUT_FIELDS(TopLate, group_id, rank, late, waited_s)
 GRADWIRE_PUT_FIELDS(Top, daemon, seconds, algbw_bytes_per_s, busbw_bytes_per_s, latency_p50_us,
-                    latency_p99_us, lanes, ops, groups, clients)
+                    latency_p99_us, lanes, ops, late_ranks, groups, clients)
 
 Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after, double seconds) {
   Top out;
@@ -94,6 +120,12 @@ Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after
   out.latency_p50_us = quantile_us(was, is, 0.5);
   out.latency_p99_us = quantile_us(was, is, 0.99);
   out.ops = after.ops;
+  for (const status::Group& group : after.groups) {
+    const auto same = std::ranges::find(before.groups, group.handle, &status::Group::handle);
+    add_late(out.late_ranks, same == before.groups.end() ? status::Group{} : *same, group, seconds);
+  }
+  std::ranges::stable_sort(out.late_ranks, std::greater{}, &TopLate::waited_s);
+  std::ranges::stable_sort(out.late_ranks, std::greater{}, &TopLate::late);
   out.groups = after.groups.size();
   out.clients = after.clients.size();
   return out;
@@ -116,7 +148,7 @@ std::string top_text(const Top& top) {
          rate_text(lane.tx_bytes_per_s), whole(lane.retransmissions_per_s), whole(lane.drops_per_s),
          whole(lane.stalled * 100), lane.mbufs_free ? std::to_string(*lane.mbufs_free) : "?"});
   }
-  return out + table.text() + "\n" + ops_text(top.ops);
+  return out + table.text() + late_text(top.late_ranks) + "\n" + ops_text(top.ops);
 }
 
 }  // namespace gradwire::cli

@@ -40,6 +40,13 @@ struct TopLane {
   double stalled = 0;  ///< part of the time
   std::optional<std::uint32_t> mbufs_free;
 };
+/// A rank for which the ops of a group waited between two updates.
+struct TopLate {
+  std::string group_id;
+  std::uint16_t rank = 0;
+  double late = 0;      ///< part of the time
+  double waited_s = 0;  ///< since the group was formed
+};
 struct Top {
   status::Daemon daemon;
   double seconds = 0;
@@ -49,10 +56,12 @@ struct Top {
   double latency_p99_us = 0;
   std::vector<TopLane> lanes;
   std::vector<status::Op> ops;
+  std::vector<TopLate> late_ranks;  ///< the latest first
   std::uint64_t groups = 0;
   std::uint64_t clients = 0;
 };
 void to_json(nlohmann::json& out, const TopLane& value);
+void to_json(nlohmann::json& out, const TopLate& value);
 void to_json(nlohmann::json& out, const Top& value);
 /// Rates between two updates `seconds` apart; all 0 if `seconds` is 0.
 [[nodiscard]] Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after,

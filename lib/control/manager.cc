@@ -69,6 +69,7 @@ Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory
       clients_(options_, lanes.lanes(), client_table_, groups_, ends_, memories_, requests_,
                replies_, work_, stopping_),
       faults_(options_, lanes.lanes(), reports, requests_, replies_),
+      late_watch_(reports, groups_, work_),
       status_({options_, lanes, reports, client_table_, groups_, requests_, faults_, drain_,
                stopping_, keys_},
               now),
@@ -182,6 +183,7 @@ void Manager::poll(TimeNs now) {
   formation_.run(now);
   check_deadlines(now);
   memories_.release_lingering(now);
+  late_watch_.run(now);
   poll_stop(now);
   serve_texts(now);
   requests_.flush();

@@ -22,6 +22,7 @@
 #include "control/formation/formation.h"
 #include "control/groups/group_ends.h"
 #include "control/groups/group_table.h"
+#include "control/groups/late_watch.h"
 #include "control/keys/daemon_keys.h"
 #include "control/lanes/lane_control.h"
 #include "control/lanes/lane_reports.h"
@@ -130,6 +131,7 @@ class Manager {
   Formation formation_;
   Clients clients_;
   FaultControl faults_;
+  LateWatch late_watch_;
   StatusMaker status_;
   Texts texts_;
   Progress progress_;

@@ -156,13 +156,16 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
   if (status.upstream_silence_ns >= kNotableSilenceNs) {
     wait.neighbor = "upstream";
     wait.rank = group.upstream_rank();
+    wait.is_late = true;
     wait.since = now - status.upstream_silence_ns;
     wait.text += fmt::format("upstream rank {}, silent for {:.3f} s", wait.rank,
                              seconds(status.upstream_silence_ns));
   } else if (status.downstream_silence_ns >= kNotableSilenceNs) {
     wait.since = now - status.downstream_silence_ns;
+    wait.is_late = true;
     downstream(fmt::format(", silent for {:.3f} s", seconds(status.downstream_silence_ns)));
   } else if (status.downstream_posted_op_seq < wait.op_seq) {
+    wait.is_late = true;
     downstream(fmt::format(", whose clients have posted ops only up to {}",
                            status.downstream_posted_op_seq));
   } else if (status.is_contribution_missing) {
@@ -172,8 +175,10 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     if (wait.rank >= group.nranks()) {
       wait.text += ", which sums what all ranks give" + progress_text(status.tiles);
     } else if (!status.missing_rank_has_posted) {
+      wait.is_late = true;
       wait.text += ", whose clients have not posted it";
     } else if (status.least_heard_rank == wait.rank && status.least_heard_ns >= kNotableSilenceNs) {
+      wait.is_late = true;
       wait.text += fmt::format(", silent for {:.3f} s", seconds(status.least_heard_ns));
     } else {
       wait.text += progress_text(status.tiles);
@@ -181,6 +186,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
   } else if (late) {
     wait.neighbor = late->first == late->last ? "rank" : "ranks";
     wait.rank = late->first;
+    wait.is_late = late->first == late->last;
     wait.text += late->first == late->last
                      ? fmt::format("rank {}, whose clients have not posted it", late->first)
                      : fmt::format("one of ranks {} to {}, whose clients have not posted it",

@@ -37,7 +37,8 @@ struct OpWait {
                               ///< for this rank itself
   std::uint16_t rank = 0;     ///< which one; the first of several ranks of which one is late
   TimeNs since = 0;
-  std::string text;  ///< one line: for whom it waits, and for what
+  bool is_late = false;  ///< that rank is: its clients have not posted the op, or it is silent
+  std::string text;      ///< one line: for whom it waits, and for what
 };
 [[nodiscard]] OpWait op_wait(const Group& group, std::uint8_t lane,
                              const collective::ShardStatus& shard, TimeNs now);

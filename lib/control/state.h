@@ -19,6 +19,7 @@
 #include "command/messages.h"
 #include "control/formation/paths.h"
 #include "control/formation/table.h"
+#include "control/groups/late_ranks.h"
 #include "control/keys/cluster_keys.h"
 #include "control/keys/key_making.h"
 #include "control/lanes/lane_control.h"
@@ -177,6 +178,7 @@ struct Group {
   std::bitset<kMaxLanes> lanes_closed;
   bool leave_asked = false;  ///< the lanes were told to leave
   AbortReason reason;        ///< set once aborted
+  LateRanks late_ranks;
 
   void become(GroupState next, TimeNs now) noexcept {
     state = next;

@@ -87,6 +87,15 @@ std::vector<std::string> lanes_to_close(const Group& group) {
   return lanes;
 }
 
+std::vector<status::LateRank> late_ranks(const Group& group, TimeNs now) {
+  std::vector<status::LateRank> out;
+  for (const LateRanks::Rank& late : group.late_ranks.ranks()) {
+    out.push_back({late.rank, seconds(late.waited_ns), seconds(now - late.last_at)});
+  }
+  std::ranges::sort(out, std::greater{}, &status::LateRank::waited_s);
+  return out;
+}
+
 std::vector<status::Op> ops_status(const Group& group, const Published& published, TimeNs now) {
   std::vector<status::Op> ops;
   if (group.plan == nullptr || group.state != GroupState::kFormed || group.reason.is_set()) {
@@ -281,6 +290,7 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
     out.retransmissions += shard.counters.retransmissions;
   }
   out.waits_for = waits_of(group, published, now);
+  out.late_ranks = late_ranks(group, now);
   return out;
 }
 

@@ -233,6 +233,20 @@ void add_port(Families& out, const status::Port& port) {
 void add_group(Families& out, const status::Group& group) {
   // There may be a thousand, and they have no data that is acknowledged, nor pings.
   if (group.transfers_alone) return;
+  std::map<std::uint16_t, double> late_s;
+  // From 0 on, so that a rate has a beginning.
+  if (group.downstream) late_s.emplace(group.downstream->rank, 0);
+  for (const status::LateRank& late : group.late_ranks) late_s[late.rank] = late.waited_s;
+  for (const auto& [rank, seconds] : late_s) {
+    out.counter("gradwire_late_rank_seconds_total",
+                "Time for which ops of a group waited here for a rank whose processes had not "
+                "posted them, or that was silent, for 10 ms or more. The next rank, and the 16 "
+                "worst.",
+                {{"group", status::hidden_name(group.handle)},
+                 {"epoch", std::to_string(group.epoch)},
+                 {"rank", std::to_string(rank)}},
+                seconds);
+  }
   for (const status::Shard& shard : group.shards) {
     const Labels labels = {{"group", status::hidden_name(group.handle)},
                            {"epoch", std::to_string(group.epoch)},

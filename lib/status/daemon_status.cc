@@ -77,12 +77,13 @@ GRADWIRE_FIELDS(Shard, lane, state, posted_op_seq, done_op_seq, downstream_poste
                 ecn_ce_reported, upstream_heard, downstream_heard, in_backend, downstream_ip,
                 downstream_ip_s, upstream_ip, downstream_source_port, upstream_source_port,
                 on_other_path, peers_on_other_path, backend, backend_path, counters)
+GRADWIRE_FIELDS(LateRank, rank, waited_s, last_s)
 GRADWIRE_FIELDS(Group, group_id, epoch, handle, state, state_since_s, aborted, waits_for, rank,
                 nranks, uid, lanes, payload_bytes, table_digest, security, key, job_key,
                 key_memory_bytes, retransmissions, members, downstream, upstream, idle_networks,
                 transfers_alone, direct_kib, two_step_kib, two_step_owners,
                 ranks_of_one_source_port, gathered_kib, tiles, tiles_by_model, tile_share_percent,
-                why_no_tiles, formats, why_no_formats, why_not_direct, shards)
+                why_no_tiles, formats, why_no_formats, why_not_direct, late_ranks, shards)
 GRADWIRE_FIELDS(Op, group_id, epoch, rank, op_seq, unfinished, lane, collective, wire, shape, bytes,
                 posted_s, first_chunk_s, retransmissions, waits_for, waits_for_rank, since_s, text)
 GRADWIRE_FIELDS(PortCounters, rx_packets, rx_bytes, rx_missed, rx_errors, rx_no_mbuf, tx_packets,

@@ -222,6 +222,14 @@ struct Shard {
   Transport counters;
 };
 
+/// A rank for which the ops of a group have waited: its processes had not posted them, or it was
+/// silent.
+struct LateRank {
+  std::uint16_t rank = 0;
+  double waited_s = 0;  ///< in all
+  double last_s = 0;    ///< since they waited for it last
+};
+
 struct Group {
   std::string group_id;
   std::uint32_t epoch = 0;
@@ -256,11 +264,12 @@ struct Group {
   bool tiles_by_model = false;     ///< those alone that take less time so by the cost model
   /// Of an all-reduce by tiles, what this rank sums; 0: its segment of the ring, or nothing.
   double tile_share_percent = 0;
-  std::string why_no_tiles;    ///< why they do not, unless rank 0 wants none
-  bool formats = false;        ///< sums may travel as bf16 and int8
-  std::string why_no_formats;  ///< why not; empty in a group of one rank, too
-  std::string why_not_direct;  ///< why none is, though rank 0 wants it
-  std::vector<Shard> shards;   ///< by lane
+  std::string why_no_tiles;          ///< why they do not, unless rank 0 wants none
+  bool formats = false;              ///< sums may travel as bf16 and int8
+  std::string why_no_formats;        ///< why not; empty in a group of one rank, too
+  std::string why_not_direct;        ///< why none is, though rank 0 wants it
+  std::vector<LateRank> late_ranks;  ///< the latest first; the worst 16
+  std::vector<Shard> shards;         ///< by lane
 };
 
 /// The oldest unfinished op of a group on a lane.

@@ -24,6 +24,10 @@ class DatapathReports final : public LaneReports {
   [[nodiscard]] std::vector<command::PublishedStatus> published(std::uint8_t lane) const override {
     return datapath_.lane(lane).published();
   }
+  [[nodiscard]] std::vector<command::PublishedStatus> published_busy(
+      std::uint8_t lane) const override {
+    return datapath_.lane(lane).published(lane::Lane::Which::kNotIdle);
+  }
   [[nodiscard]] status::Lane lane_status(std::uint8_t lane) const override;
   [[nodiscard]] std::vector<status::Port> ports_status() const override;
   [[nodiscard]] std::vector<lane::TraceEvent> trace(std::uint8_t lane) const override {

@@ -42,6 +42,12 @@ class LaneReports {
   /// What the lane last published about all its groups, as one snapshot.
   [[nodiscard]] virtual std::vector<command::PublishedStatus> published(
       std::uint8_t lane) const = 0;
+  /// The same, but not of all groups for transfers alone that have none under way: there may be a
+  /// thousand, and each costs time.
+  [[nodiscard]] virtual std::vector<command::PublishedStatus> published_busy(
+      std::uint8_t lane) const {
+    return published(lane);
+  }
   /// What the lane reports of itself: core, polling, ports, counters.
   [[nodiscard]] virtual status::Lane lane_status(std::uint8_t lane) const = 0;
   /// Each port: what it is, and what its driver counts.

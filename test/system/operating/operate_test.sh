@@ -52,6 +52,9 @@ sleep 1
 gradwire ops --json >"$run_dir/ops.json"
 expect "rank 0 waits for rank 1" check waiting "$run_dir/ops.json" 1
 expect_text "ops, as text" 'rank 1' <(gradwire ops)
+gradwire groups --json >"$run_dir/groups.json"
+expect "rank 1 was late" check late "$run_dir/groups.json" 1
+expect_text "top says so" 'LATE RANK' <(gradwire top --once --interval 0.2)
 
 status=0
 gradwire drain --timeout 0.5 >"$run_dir/drain.out" 2>&1 || status=$?

@@ -3,6 +3,7 @@
 """operate.py CHECK FILE: reads JSON that the operator's CLI printed, and checks it.
 
   waiting RANK  `gradwire ops`: an op waits for that rank, by name, since more than half a second
+  late RANK     `gradwire groups`: a group waited for that rank, half a second or more
   perfetto      a trace-event file: what its format demands, and ops that began and ended
   moving        `gradwire top --once`: chunks moved
   counted       `gradwire counters`: what every all-reduce leaves behind
@@ -18,6 +19,11 @@ def check_waiting(ops, rank):
     assert waits[0]["waits_for"] in ("upstream", "downstream"), waits[0]
     assert f"rank {rank}" in waits[0]["text"], waits[0]
     assert waits[0]["posted_s"] >= 0 and waits[0]["bytes"] > 0, waits[0]
+
+
+def check_late(groups, rank):
+    late = [one for group in groups for one in group["late_ranks"] if one["rank"] == int(rank)]
+    assert any(one["waited_s"] >= 0.5 and one["last_s"] < 60 for one in late), groups
 
 
 def check_perfetto(trace):

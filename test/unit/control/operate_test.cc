@@ -154,6 +154,64 @@ TEST_CASE("ops say who waits for whom, and since when") {
              Catch::Contains("downstream rank 1 to acknowledge 9000 bytes"));
 }
 
+TEST_CASE("for whom ops waited is kept, the latest first, if that rank was late") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  daemon.form({1}, 3);
+  collective::ShardStatus& status = daemon.reports.statuses[0];
+  status.posted_op_seq = 8;
+  status.done_op_seq = 6;
+  status.downstream_posted_op_seq = 6;
+  const auto wait = [&](TimeNs ns, TimeNs since) {
+    for (const TimeNs end = daemon.now + ns; daemon.now < end;) {
+      daemon.now += 50'000'000;
+      status.progress_at = daemon.now - since;
+      daemon.poll();
+    }
+  };
+  const auto late = [&] { return daemon.status_json()["groups"][0]["late_ranks"]; };
+  wait(300'000'000, 1'000'000);  // nobody is late who is 1 ms behind
+  CHECK(late().empty());
+  wait(2'000'000'000, 20'000'000);
+  REQUIRE(late().size() == 1);
+  CHECK(late()[0]["rank"] == 1);
+  CHECK(late()[0]["waited_s"].get<double>() == Approx(2.0).margin(0.11));
+  CHECK(late()[0]["last_s"].get<double>() <= 0.1);
+
+  // It posted; now data is awaited from the rank upstream, which may wait for another itself.
+  status.downstream_posted_op_seq = 8;
+  wait(1'000'000'000, 20'000'000);
+  CHECK(late().size() == 1);
+  CHECK(late()[0]["waited_s"].get<double>() == Approx(2.0).margin(0.11));
+  CHECK(late()[0]["last_s"].get<double>() == Approx(1.0).margin(0.11));
+
+  // A process of this rank has not posted what another one has.
+  daemon.reports.members = command::MembersWait{9, 1, false, daemon.now - 50'000'000};
+  wait(3'000'000'000, 0);
+  REQUIRE(late().size() == 2);
+  CHECK(late()[0]["rank"] == 0);
+  CHECK(late()[0]["waited_s"].get<double>() == Approx(3.0).margin(0.11));
+  daemon.reports.members->computes = true;  // its GPU is still at its input
+  wait(1'000'000'000, 0);
+  CHECK(late()[0]["waited_s"].get<double>() == Approx(3.0).margin(0.11));
+}
+
+TEST_CASE("of many late ranks those are kept for which ops waited longest") {
+  LateRanks late;
+  for (std::uint16_t rank = 0; rank < 100; ++rank) {
+    late.add(rank, rank < 10 ? 1000 - rank : 1, rank);
+    late.add(3, 10, rank);
+  }
+  REQUIRE(late.ranks().size() == LateRanks::kMost);
+  for (std::uint16_t rank = 0; rank < 10; ++rank) {
+    const auto found = std::ranges::find(late.ranks(), rank, &LateRanks::Rank::rank);
+    REQUIRE(found != late.ranks().end());
+    CHECK(found->waited_ns == 1000 - rank + (rank == 3 ? 1000 : 0));
+    CHECK(found->last_at == (rank == 3 ? 99 : rank));
+  }
+  CHECK(std::ranges::find(late.ranks(), 99, &LateRanks::Rank::rank) != late.ranks().end());
+}
+
 TEST_CASE("an op that waits for a member of this rank says for which") {
   FakeDaemon daemon;
   daemon.open(1);

@@ -98,6 +98,31 @@ TEST_CASE("top works out rates between two looks") {
   CHECK(shown["daemon"].contains("version"));
 }
 
+TEST_CASE("top says which ranks were late, and how much of the time") {
+  status::DaemonStatus before;
+  status::Group& old = before.groups.emplace_back();
+  old.handle = 7;
+  old.late_ranks = {{3, 1.0, 0.5}};
+  status::DaemonStatus after;
+  after.groups.resize(2);
+  after.groups[0].handle = 6;
+  after.groups[0].group_id = "six";
+  after.groups[0].late_ranks = {{1, 9.0, 60.0}};
+  after.groups[1].handle = 7;
+  after.groups[1].group_id = "seven";
+  after.groups[1].late_ranks = {{3, 2.5, 0.1}, {4, 0.5, 0.1}};
+  const Top top = top_of(before, after, 2.0);
+  REQUIRE(top.late_ranks.size() == 3);
+  CHECK(top.late_ranks[0].rank == 1);  // whose group is new here: all of its time is
+  CHECK(top.late_ranks[0].late == 1.0);
+  CHECK(top.late_ranks[1].rank == 3);
+  CHECK(top.late_ranks[1].late == 0.75);
+  CHECK(top.late_ranks[1].waited_s == 2.5);
+  CHECK(top.late_ranks[2].late == 0.25);
+  CHECK_THAT(top_text(top), Catch::Contains("LATE RANK") && Catch::Contains("seven"));
+  CHECK(top_text(top_of(after, {}, 2.0)).find("LATE RANK") == std::string::npos);
+}
+
 TEST_CASE("a trace opens in Perfetto: ops begin and end, unfinished and aborted ones too") {
   const json trace = json::parse(R"({"pid": 9, "incarnation": "aa", "lanes": 1, "now_ns": 9000,
     "unix_now_ns": 1700000000000009000, "events": [

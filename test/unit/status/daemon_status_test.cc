@@ -56,6 +56,7 @@ DaemonStatus one_of_everything() {
   group.waits_for = {""};
   group.table_digest = "";
   group.members.resize(1);
+  group.late_ranks.resize(1);
   Neighbor neighbor;
   neighbor.incarnation = "";
   neighbor.paths.resize(1);
@@ -132,6 +133,7 @@ TEST_CASE("names of the JSON are for ever: scripts read them") {
                            "groups.aborted",
                            "groups.waits_for",
                            "groups.handle",
+                           "groups.late_ranks.waited_s",
                            "groups.members.state",
                            "groups.shards.done_op_seq",
                            "groups.shards.counters.retransmissions",
