@@ -10,4 +10,7 @@ torch_venv() {
   python3 -m venv "$1" || die "python3 -m venv failed: install python3-venv"
   "$1/bin/pip" install --quiet torch numpy expecttest ||
     die "pip could not install torch: is there a network?"
+  # Two of the examples need them; their story leaves out what is not there.
+  "$1/bin/pip" install --quiet accelerate lightning ||
+    note "pip could not install Accelerate and Lightning: their examples do not run"
 }
