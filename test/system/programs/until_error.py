@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """until_error.py --out FILE SOCKET...: a client on each daemon (or --rank: on one of them) sums
 without pause until it is told of an error, which goes to FILE: RANK WHEN_NS CODE TEXT, a line a
-rank. With --seconds it stops by itself. Says "running" when every rank has its first sum."""
+rank. Says "running" when every rank has its first sum, and stops by itself --seconds later."""
 
 import argparse
 import sys
@@ -16,6 +16,20 @@ from ring import EPOCH, meet_in_folder, new_group_id
 
 ELEMENTS = 4 << 20  # 16 MiB of fp32: an op that takes long enough to be in its middle
 WAIT_S = 30
+
+
+class Deadline:
+    """Not before begin() was called, and so long."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self.at = None
+
+    def begin(self):
+        self.at = time.monotonic() + self.seconds
+
+    def is_over(self):
+        return self.at is not None and time.monotonic() > self.at
 
 
 def call_until_error(name, client, group, deadline, started, wire=None):
@@ -43,7 +57,7 @@ def call_until_error(name, client, group, deadline, started, wire=None):
     }[name]
     first = True
     while True:
-        flag[:] = 1.0 if time.monotonic() > deadline else 0.0
+        flag[:] = deadline.is_over()
         try:
             # Several at once: who is killed is in the middle of some.
             works = [post() for _ in range(4 if name == "barrier" else 1)]
@@ -71,7 +85,7 @@ def sum_until_error(client, group, elements, deadline, started, wire=None):
     first = True
     while True:
         array[:] = 0
-        array[0] = 1.0 if time.monotonic() > deadline else 0.0
+        array[0] = deadline.is_over()
         try:
             group.all_reduce(array, "sum" if wire else "max", wire=wire).wait(WAIT_S)
         except gradwire.GradwireError as error:
@@ -102,7 +116,7 @@ def main():
     if arguments.meet:
         group_id, infos = meet_in_folder(arguments.meet, arguments.rank, nranks, infos, group_id)
 
-    deadline = time.monotonic() + arguments.seconds
+    deadline = Deadline(arguments.seconds)
     started = threading.Semaphore(0)
     errors = {}
 
@@ -126,6 +140,7 @@ def main():
             break
     else:
         print("running", flush=True)
+    deadline.begin()
     for thread in threads:
         thread.join()
     with open(arguments.out, "w", encoding="utf-8") as out:
