@@ -6,7 +6,8 @@
 
 gradwire() { "$gradwire_cli" "$1" --socket "$(daemon_socket "${of:-0}")" "${@:2}"; }
 # With sanitizers and beside other stories the text of a trace takes seconds.
-trace() { gradwire trace --timeout 60 "$@"; }
+patience=(--timeout 60)
+trace() { gradwire trace "${patience[@]}" "$@"; }
 check() { "$python" "$programs/operate.py" "$@"; }
 
 memif_ring_start 2
@@ -32,8 +33,9 @@ expect "counters" check counted "$run_dir/counters.json"
 expect_text "groups, as text" 'formed' <(gradwire groups)
 expect_text "ports, as text" 'net_memif0 +net_memif' <(gradwire ports)
 for verb in status groups ops ports counters trace top; do
-  gradwire $verb --json --interval 0.05 --once 2>/dev/null >"$run_dir/verb.json" ||
-    gradwire $verb --json >"$run_dir/verb.json"
+  look=()
+  [[ $verb != top ]] || look=(--interval 0.05 --once)
+  gradwire $verb --json "${patience[@]}" "${look[@]}" >"$run_dir/verb.json"
   expect "$verb --json is JSON" "$python" -m json.tool "$run_dir/verb.json" /dev/null
 done
 trace --perfetto "$run_dir/trace.json"
@@ -48,12 +50,11 @@ status=0
 expect_text "a verb that is none is named" '"statsu": did you mean "status"' "$run_dir/statsu"
 
 kill -STOP "${background[job-1]}"
-sleep 1
-gradwire ops --json >"$run_dir/ops.json"
-expect "rank 0 waits for rank 1" check waiting "$run_dir/ops.json" 1
+waiting() { gradwire ops --json >"$run_dir/ops.json" && check waiting "$run_dir/ops.json" 1; }
+eventually 20 waiting || { waiting || true; fail "rank 0 does not wait for rank 1"; }
 expect_text "ops, as text" 'rank 1' <(gradwire ops)
-gradwire groups --json >"$run_dir/groups.json"
-expect "rank 1 was late" check late "$run_dir/groups.json" 1
+late() { gradwire groups --json >"$run_dir/groups.json" && check late "$run_dir/groups.json" 1; }
+eventually 20 late || { late || true; fail "rank 1 was not late"; }
 expect_text "top says so" 'LATE RANK' <(gradwire top --once --interval 0.2)
 
 status=0
@@ -63,7 +64,8 @@ expect_text "what is under way is waited for" 'still in progress' "$run_dir/drai
 expect_text "the daemon says that it drains" '^gradwired .* draining' <(gradwire status)
 kill -CONT "${background[job-1]}"
 # The job's group may be gone with its process before the answer counts it.
-expect_text "drained" '^drained: no op is in progress; [01] groups' <(gradwire drain --timeout 20)
+expect_text "drained" '^drained: no op is in progress; [01] groups' \
+  <(gradwire drain "${patience[@]}")
 ended job-0 && fail "the job goes on in a drained daemon"
 expect_text "the job is told why" 'is draining and starts no new op' "$run_dir/job-0.out"
 end_process "${background[job-1]}"
