@@ -102,9 +102,10 @@ daemon_alive() {
   [[ -n $state && $state != Z ]]
 }
 
-# daemon_wait_ready INDEX [SECONDS]: until it says that it is ready. Fails if it ends before.
+# daemon_wait_ready INDEX [SECONDS]: until it says that it is ready, for so long, which is
+# $timeout_multiplier times as long with sanitizers. Fails if it ends before.
 daemon_wait_ready() {
-  local index=$1 tries=$((${2:-20} * 20))
+  local index=$1 tries=$((${2:-20} * ${timeout_multiplier:-1} * 20))
   while ((tries-- > 0)); do
     grep -q 'gradwired ready' "$(daemon_log "$index")" 2>/dev/null && return 0
     daemon_alive "$index" || break

@@ -85,6 +85,9 @@ eventually() {
   return 1
 }
 
+# within SECONDS COMMAND...: it is ended after so long, or four times as long with sanitizers.
+within() { timeout $(($1 * timeout_multiplier)) "${@:2}"; }
+
 # daemon_stop INDEX SIGNAL: sends it and waits until the daemon has left. Returns its exit status.
 daemon_stop() {
   local pid=${daemon_pids[$1]} status=0

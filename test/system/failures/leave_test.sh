@@ -10,7 +10,7 @@ first=${daemon_pids[0]}
 step "a second daemon on the same control socket is refused"
 cpus=$(allowed_cpus)
 status=0
-timeout 20 "$gradwired" --lcores "0@($cpus),1@($cpus)" --no-pci --no-telemetry --huge-unlink -m 64 \
+within 20 "$gradwired" --lcores "0@($cpus),1@($cpus)" --no-pci --no-telemetry --huge-unlink -m 64 \
   --file-prefix "gw$$-second" --vdev "$(memif_vdev 0 server 9)" \
   -- --config "$(daemon_config 0)" >"$run_dir/second.log" 2>&1 || status=$?
 rm -rf "/run/dpdk/gw$$-second"

@@ -15,7 +15,7 @@ refused() {
   local what=$1 pattern=$2 lcores=$3
   shift 3
   step "refused: $what"
-  if timeout 60 "$gradwired" --lcores "$lcores" --file-prefix "gw$$-refused" --no-pci -m 4 \
+  if within 60 "$gradwired" --lcores "$lcores" --file-prefix "gw$$-refused" --no-pci -m 4 \
     --no-telemetry -- --port.device x --port.ip 10.0.0.1/8 \
     --daemon.control_socket "$run_dir/refused.sock" "$@" >"$run_dir/refused.out" 2>&1; then
     fail "it started"

@@ -51,7 +51,7 @@ step "a second server on the same socket is refused, and so is a file in its pla
 cpus=$(allowed_cpus)
 refused() {
   local status=0
-  timeout 60 "$gradwired" --lcores "0@($cpus),1@($cpus)" --no-pci --no-telemetry --huge-unlink \
+  within 60 "$gradwired" --lcores "0@($cpus),1@($cpus)" --no-pci --no-telemetry --huge-unlink \
     -m 64 --file-prefix "gw$$-refused" --vdev "$1" -- --config "$(daemon_config 0)" \
     --daemon.control_socket "$run_dir/refused.sock" >"$run_dir/refused" 2>&1 || status=$?
   ((status == 1)) || { cat "$run_dir/refused" && fail "it ended with status $status, not 1"; }

@@ -19,7 +19,7 @@ busy() {
 eventually 20 busy || fail "the job does not start"
 
 # telemetry COMMAND: what the script of the package prints for it.
-telemetry() { printf '%s\n' "$1" | timeout 20 dpdk-telemetry.py -f "gw$$-0" 2>&1; }
+telemetry() { printf '%s\n' "$1" | within 20 dpdk-telemetry.py -f "gw$$-0" 2>&1; }
 telemetry / >"$run_dir/commands"
 for endpoint in status groups ports lanes counters; do
   expect_text "/gradwire/$endpoint is listed" "/gradwire/$endpoint" "$run_dir/commands"

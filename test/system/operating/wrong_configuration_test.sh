@@ -24,7 +24,7 @@ refused() {
   shift 2
   step "$what"
   local status=0
-  timeout 20 "$gradwired" "$@" >"$run_dir/out" 2>&1 || status=$?
+  within 20 "$gradwired" "$@" >"$run_dir/out" 2>&1 || status=$?
   ((status == 1 || status == 2)) || { cat "$run_dir/out" && fail "$what: exit status $status"; }
   grep -qE -- "$pattern" "$run_dir/out" ||
     { cat "$run_dir/out" && fail "$what: its message does not match '$pattern'"; }
