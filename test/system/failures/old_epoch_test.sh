@@ -6,8 +6,11 @@
 . "$(dirname "$0")/../_init.sh"
 
 memif_ring_start 2
-expect "some of what daemon 0 receives is held back for eight seconds" \
-  "$gradwire_cli" inject --socket "$(daemon_socket 0)" --delay 0.05 --delay-us 8000000
+# Until then daemon 1 has started again and joined, which takes a second or two alone.
+held_s=$((12 * timeout_multiplier))
+expect "some of what daemon 0 receives is held back for $held_s seconds" \
+  "$gradwire_cli" inject --socket "$(daemon_socket 0)" --delay 0.05 \
+  --delay-us "$((held_s * 1000000))"
 step "sums in epoch 1, until packets of it are held back"
 background first "$python" "$hostile/old_epoch.py" --group 4711 --epoch 1 --hold \
   $(sockets 2)

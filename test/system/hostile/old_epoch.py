@@ -16,7 +16,7 @@ import ring as rings
 from reference import reference
 
 HELD_LEAST = 5
-LIMIT_S = 60
+LIMIT_S = 120
 COUNT = 200_003
 
 
