@@ -17,7 +17,8 @@ from crc32c import crc32c
 GROUP_ID, KEYS_AT = 0x57012E << 32, 280
 PATTERN = 0xA5
 JOB_KEYS = bytes(range(7, 39)), bytes(range(8, 40))
-WAIT_S = 2
+REFUSED_S = 2  # whoever is not told by then is told so: nobody comes
+FORMS_S = 60
 # The other rank has refused, so nobody comes.
 WAITS = "rank"
 
@@ -54,7 +55,7 @@ class Store:
             memory[:] = PATTERN
         self.groups = first
 
-    def join(self, tables, daemons, wants):
+    def join(self, tables, daemons, wants, patience_s):
         """@param tables the entries that each rank is given. @return what each rank is told: an
         error, or its group."""
         self.groups += 1
@@ -63,7 +64,8 @@ class Store:
         def join(rank):
             try:
                 told[rank] = self.clients[daemons[rank]].join(
-                    GROUP_ID + self.groups, 1, rank, tables[rank], timeout=WAIT_S, **wants[rank])
+                    GROUP_ID + self.groups, 1, rank, tables[rank], timeout=patience_s,
+                    **wants[rank])
             except gradwire.GradwireError as error:
                 told[rank] = str(error)
 
@@ -74,12 +76,14 @@ class Store:
             thread.join()
         return told
 
-    def refused(self, what, tables, texts, daemons=(0, 1), wants=None, security="encrypt"):
+    def refused(self, what, tables, texts, daemons=(0, 1), wants=None, security="encrypt",
+                patience_s=REFUSED_S):
         """@param tables one for all, or one for each rank; texts: a regular expression for what
         each rank is told."""
         if isinstance(tables[0], bytes):
             tables = [tables] * len(daemons)
-        told = self.join(tables, daemons, wants or [{"security": security}] * len(daemons))
+        told = self.join(tables, daemons, wants or [{"security": security}] * len(daemons),
+                         patience_s)
         for rank, (error, text) in enumerate(zip(told, texts)):
             print(f"{what}: rank {rank}: {error}", flush=True)
             require(isinstance(error, str), f"{what}: rank {rank} takes it")
@@ -88,7 +92,7 @@ class Store:
             require((memory == PATTERN).all(), f"{what}: a client's memory is as it was")
 
     def forms(self, what, entries, daemons=(0, 1), wants=None, security="encrypt"):
-        told = self.join([entries] * 2, daemons, wants or [{"security": security}] * 2)
+        told = self.join([entries] * 2, daemons, wants or [{"security": security}] * 2, FORMS_S)
         require(not any(isinstance(one, str) for one in told), f"{what}: {told}")
         values = [np.full(1000, rank + 1, "f4") for rank in range(2)]
         works = [group.all_reduce(value) for group, value in zip(told, values)]
@@ -144,11 +148,12 @@ def old_entries(store):
     store.refused("another table for each",
                   [[one, other], [store.entry(0, "authenticate"), other]],
                   ("table", "table"))
-    # Rank 0 wants off, and is shown an old entry of rank 1, which wants encrypt now.
+    # Rank 0 wants off, and is shown an old entry of rank 1, which wants encrypt now. Each has to
+    # hear the other's greeting meanwhile.
     off = [store.entry(daemon, "off") for daemon in range(2)]
     store.refused("another mode for each", [off, [off[0], other]],
                   [f"rank {rank} .*sends packets that are not sealed" for rank in (1, 0)],
-                  wants=[{"security": "off"}, {"security": "encrypt"}])
+                  wants=[{"security": "off"}, {"security": "encrypt"}], patience_s=10)
     store.refused("one daemon twice", [one, one], ["ranks 0 and 1 are the same daemon"] * 2,
                   daemons=(0, 0))
 
