@@ -39,7 +39,7 @@ expect "hosts of two networks sum through a router and a route" sums 1,1000
 step "a router that is not there is named"
 expect_stop 1 TERM
 start 1 10.79.0.1/24 'gateway = "10.79.0.253"'
-if sums 1000 4 >"$run_dir/gone" 2>&1; then fail "a group formed without a router"; fi
+if sums 1000 8 >"$run_dir/gone" 2>&1; then fail "a group formed without a router"; fi
 expect_text "the error names the router" \
   'the router 10\.79\.0\.253, which leads to .* rank 0 \(10\.78\.0\.1\), does not answer ARP' \
   "$run_dir/gone"
