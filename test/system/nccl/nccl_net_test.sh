@@ -18,7 +18,8 @@ play() {
     environment+=(--environment "$rank:GRADWIRE_SOCKET=$(daemon_socket $((rank % 2)))")
   done
   "$nccl_player" "$nccl_net" "${environment[@]}" --environment 0:GRADWIRE_NCCL_ADDRESS=127.0.0.1 \
-    --setup-patience $((20 * timeout_multiplier)) --patience $((20 * timeout_multiplier)) "$@"
+    --setup-patience $((20 * timeout_multiplier)) --patience $((20 * timeout_multiplier)) \
+    --limit $((120 * timeout_multiplier)) "$@"
 }
 # nothing_left: neither clients nor groups nor memory at any daemon.
 nothing_left() {

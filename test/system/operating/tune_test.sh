@@ -6,14 +6,14 @@
 
 # Below those that the kernel gives to connections; the all-reduces meet at the next one.
 port=$((20000 + $$ % 12000))
-step_seconds=10
+step_seconds=60  # of the few that an all-reduce takes, where other programs have the cores
 # tune INDEX ROLE... : one end, with that daemon's configuration.
 tune() {
   local index=$1 role=server cpus
   shift
   ((index == 0)) || role=client
   cpus=$(allowed_cpus)
-  within 60 "$gradwire_cli" tune --config "$(daemon_config "$index")" --perf "$gradwire_perf" \
+  within 300 "$gradwire_cli" tune --config "$(daemon_config "$index")" --perf "$gradwire_perf" \
     --bytes 1M --iterations 5 --windows 32 --step-seconds "$step_seconds" \
     --eal "--lcores 0@($cpus) --no-pci --no-telemetry -m $daemon_memory_mib --vdev $(
       memif_vdev 0 $role 0 "$index")" "$@"
