@@ -44,10 +44,12 @@ TEST_CASE("every kind, count and member count gives the reference's bits") {
   for (const Isa isa : isas()) {
     backends.push_back(make_cpu_backend(4, isa));
   }
+  std::size_t index = 0;
   for (const DataType type : kDataTypes) {
     for (const RedOp redop : kRedOps) {
-      for_each_case(type, redop,
-                    [&](const Case& c, std::mt19937_64& random) { check(c, backends, random); });
+      for_each_case(type, redop, [&](const Case& c, std::mt19937_64& random) {
+        if (index++ % one_case_in() == 0) check(c, backends, random);
+      });
     }
   }
   SUCCEED();

@@ -17,6 +17,7 @@ using namespace gradwire::test;
 
 TEST_CASE("a fold in order gives the ring's bits, for all datatypes, redops and ranks") {
   Reach anywhere;
+  std::size_t index = 0;
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2}) {
     const auto backend = make_cpu_backend(4, isa);
     if (backend == nullptr) continue;
@@ -24,6 +25,7 @@ TEST_CASE("a fold in order gives the ring's bits, for all datatypes, redops and 
     for (const DataType type : kDataTypes) {
       for (const RedOp redop : kRedOps) {
         for_each_order_case(type, redop, [&](const OrderCase& c, std::mt19937_64& random) {
+          if (index++ % one_case_in() != 0) return;
           const std::string wrong = run(c, *backend, random, anywhere);
           if (!wrong.empty()) FAIL(wrong);
         });
