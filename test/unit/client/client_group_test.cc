@@ -60,7 +60,7 @@ TEST_CASE("a group's bounds are checked before the daemon is asked") {
 
 TEST_CASE("a join that nobody answers ends at its bound, and what comes late is left again") {
   gw_open_options options{};
-  options.request_timeout_ms = 50;
+  options.request_timeout_ms = 500;  // a busy machine opens in it
   Fixture fixture(2);
   gw_client* clients[2] = {fixture.open(0, options), fixture.open(1)};
   Config config(clients[0], 2);
@@ -70,7 +70,7 @@ TEST_CASE("a join that nobody answers ends at its bound, and what comes late is 
   const double seconds =
       seconds_of([&] { CHECK(gw_group_join(clients[0], &config, &group) == GW_TIMED_OUT); });
   CHECK(seconds >= 0.15);
-  CHECK(seconds < 1.5);
+  CHECK(seconds < kAtOnce);
   // Now the other comes, and the first one's answer with it.
   Config other = config;
   other.rank_infos = other.infos.data();
@@ -126,12 +126,12 @@ TEST_CASE("after leaving nothing is posted; freeing leaves where that was not do
 TEST_CASE("a leave that takes longer than its bound says that it goes on") {
   Fixture fixture;
   gw_open_options options{};
-  options.request_timeout_ms = 100;
+  options.request_timeout_ms = 500;  // a busy machine opens in it
   gw_client* client = fixture.open(0, options);
   gw_group* group = join_all({client})[0];
   fixture.daemon().ignore_requests = true;
   CHECK(gw_group_leave(group) == GW_TIMED_OUT);
-  CHECK_THAT(gw_last_error(), Catch::Contains("has not closed the group after 0.1 s"));
+  CHECK_THAT(gw_last_error(), Catch::Contains("has not closed the group after 0.5 s"));
   gw_group_free(group);
   gw_close(client);
 }

@@ -73,15 +73,14 @@ TEST_CASE("a waiting thread is woken when another takes its completion in") {
   for (gw_work* work : {a, b}) {
     threads.emplace_back([&done, work] { done += gw_wait(work, kLong) == GW_OK ? 1 : 0; });
   }
-  std::this_thread::sleep_for(50ms);
-  CHECK(counters_of(single.client).sleeps == 2);
+  CHECK(soon([&] { return counters_of(single.client).sleeps == 2; }));
   CHECK(done == 0);
   const double seconds = seconds_of([&] {
     single.fixture.daemon().hold_ops = false;
     for (auto& thread : threads) thread.join();
   });
   CHECK(done == 2);
-  CHECK(seconds < 1.0);
+  CHECK(seconds < kAtOnce);
   gw_work_free(a);
   gw_work_free(b);
 }
@@ -170,7 +169,7 @@ TEST_CASE("a daemon that dies ends every wait and every call within a second") {
     single.fixture.kill_daemon();
     waiter.join();
   });
-  CHECK(seconds < 1.0);
+  CHECK(seconds < kAtOnce);
   CHECK(status == GW_UNAVAILABLE);
   CHECK_THAT(text, Catch::Contains("went away"));
   int done = 0;
@@ -201,13 +200,13 @@ TEST_CASE("a client that only posts or tests notices the daemon's death too") {
     while (done == 0) status = gw_test(work, &done);
   });
   CHECK(status == GW_UNAVAILABLE);
-  CHECK(seconds < 1.0);
+  CHECK(seconds < kAtOnce);
   gw_work_free(work);
 }
 
 TEST_CASE("a daemon that says nothing is an error when the bound has passed") {
   gw_open_options options{};
-  options.request_timeout_ms = 100;
+  options.request_timeout_ms = 500;  // a busy machine opens and joins in it
   Single single(options);
   gw_memory* memory = nullptr;
   REQUIRE(gw_memory_alloc(single.client, 100, &memory) == GW_OK);
@@ -215,8 +214,8 @@ TEST_CASE("a daemon that says nothing is an error when the bound has passed") {
   gw_memory* more = nullptr;
   const double seconds =
       seconds_of([&] { CHECK(gw_memory_alloc(single.client, 100, &more) == GW_TIMED_OUT); });
-  CHECK(seconds >= 0.1);
-  CHECK(seconds < 1.0);
+  CHECK(seconds >= 0.5);
+  CHECK(seconds < kAtOnce);
   CHECK_THAT(gw_last_error(), Catch::Contains("did not answer 'allocate'"));
   CHECK(gw_memory_free(memory) == GW_TIMED_OUT);
   CHECK(gw_memory_free(memory) == GW_TIMED_OUT);  // asks no second time
@@ -273,7 +272,7 @@ TEST_CASE("closing a client ends the waits of its other threads") {
     waiter.join();
   });
   CHECK(status == GW_UNAVAILABLE);
-  CHECK(seconds < 1.0);
+  CHECK(seconds < kAtOnce);
   CHECK(gw_wait(work, 0) == GW_UNAVAILABLE);
   CHECK(gw_group_error(group) == GW_UNAVAILABLE);
   gw_work_free(work);

@@ -18,7 +18,10 @@
 namespace gradwire::test {
 
 /// Milliseconds that no test takes unless something hangs.
-inline constexpr std::uint32_t kLong = 5000;
+inline constexpr std::uint32_t kLong = 20'000;
+/// Seconds: far less than what is not told at once would wait, and far more than a busy machine
+/// keeps a thread from its core.
+inline constexpr double kAtOnce = 10;
 
 class Fixture {
  public:
@@ -112,10 +115,10 @@ double seconds_of(Body body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Asks `condition` for at most two seconds.
+/// Asks `condition` for at most twenty seconds.
 template <class Condition>
 bool soon(Condition condition) {
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 20'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

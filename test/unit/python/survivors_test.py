@@ -47,7 +47,7 @@ class Agreement(unittest.TestCase):
         for store in self.stores():
             began = time.monotonic()
             results = together(store, "x", [(0, 0, 0), (2, 0, 0.1)], 3, 1, lost=1, patience=20.0)
-            self.assertLess(time.monotonic() - began, 5.0)
+            self.assertLess(time.monotonic() - began, 15.0)
             for result in results.values():
                 self.assertEqual(result.ranks, [0, 2])
                 self.assertEqual(

@@ -60,7 +60,7 @@ struct Chunks {
 inline std::vector<reduce::Completion> collect(reduce::Backend& backend, std::size_t count) {
   std::vector<reduce::Completion> all;
   std::array<reduce::Completion, 16> done;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (all.size() < count && std::chrono::steady_clock::now() < end) {
     const std::size_t n = backend.poll(done);
     all.insert(all.end(), done.begin(), done.begin() + static_cast<std::ptrdiff_t>(n));
