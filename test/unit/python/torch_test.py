@@ -73,7 +73,7 @@ def run(body, daemons, world):
         results = {}
         try:
             for _ in range(world):
-                rank, result, error = queue.get(timeout=60)
+                rank, result, error = queue.get(timeout=300)
                 if error is not None:
                     raise AssertionError("process %d: %s" % (rank, error))
                 results[rank] = result
@@ -191,15 +191,17 @@ def _model_and_first_broadcast(rank):
 
 
 def stall(rank, paths):
-    state = GradwireState(socket=paths[rank], members=1, timeout=5.0)
+    state = GradwireState(socket=paths[rank], members=1, timeout=60.0)
     state.timeout = 0.3
     model = _model_and_first_broadcast(rank)
     model.register_comm_hook(state, allreduce_hook)
     outcome = "no error"
-    if rank == 1:
-        time.sleep(1.0)  # posts nothing
+    if rank == 1:  # posts nothing, until it is told
+        end = time.monotonic() + 60
         try:
-            state.group.check()
+            while time.monotonic() < end:
+                state.group.check()
+                time.sleep(0.01)
         except GradwireError as error:
             outcome = str(error)
     else:
@@ -207,7 +209,7 @@ def stall(rank, paths):
         try:
             model(torch.ones(1, 40)).sum().backward()
         except RuntimeError as error:
-            outcome = str(error) if time.monotonic() - start < 3 else "too late"
+            outcome = str(error) if time.monotonic() - start < 30 else "too late"
     state.close()
     return outcome
 
