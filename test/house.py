@@ -5,8 +5,9 @@ and files of at most 400 lines in code (but for those of a list), folders of at 
 for corpora), no two headers of one name in a library, no word twice in a row in
 comments, texts and pages, no path of a developer's machine and no package registry's host anywhere,
 one spelling of some words, every package with its reason, every test in a meson.build, every module
-of the Python package in its meson.build, Debian's package with the version and the packages of the
-build. `house.py --self-test` shows that each rule fails on a text that breaks it."""
+and C++ source of the Python package in its meson.build, Debian's package with the version and the
+packages of the build.
+`house.py --self-test` shows that each rule fails on a text that breaks it."""
 
 import argparse
 import collections
@@ -111,7 +112,8 @@ def check_registered(path, builds):
 
 
 def check_installed(path, build):
-    """Yields that a module of the package is not installed. build: text of its meson.build."""
+    """Yields that a module or a source of the package is not installed. build: text of its
+    meson.build."""
     if f"'{path.relative_to('python/gradwire')}'," not in build:
         yield 1, "python/gradwire/meson.build does not name it: it is not installed"
 
@@ -152,7 +154,7 @@ def check_tree():
         wrongs = list(check(path, text, code))
         if path.parts[0] == "test":
             wrongs += check_registered(path, list(builds_above(path)))
-        if path.parts[:2] == ("python", "gradwire") and path.suffix == ".py":
+        if path.parts[:2] == ("python", "gradwire") and path.suffix in (".py", ".cc", ".h"):
             build = (ROOT / "python/gradwire/meson.build").read_text(encoding="utf-8")
             wrongs += check_installed(path, build)
         if path.as_posix() == "scripts/packages.debian":

@@ -50,9 +50,10 @@ def stats():
     were posted, ``failed`` ones; ``copies`` and ``copied_bytes`` made by the backend to put
     elements in order; ``library_copies`` and ``library_copied_bytes`` into and out of gradient
     memory, of tensors that do not lie there; ``slower``: how often each slower way was taken; what
-    travelled in a wire format, as Tally.stats() in gradwire/torch/wire.py says. Empty without a
-    group."""
+    travelled in a wire format, as Tally.stats() in gradwire/torch/wire.py says; ``extension``:
+    "used: PATH" or "not used: WHY" of the C++ extension. Empty without a group."""
     from .engine import Engine
+    from .extension import said
 
     engine = Engine.current()
     if engine is None:
@@ -66,6 +67,7 @@ def stats():
     made["library_copies"] = library["copies"]
     made["library_copied_bytes"] = library["copied_bytes"]
     made["slower"] = slower
+    made["extension"] = said()
     made.update(engine.tally.stats())
     return made
 

@@ -12,6 +12,7 @@ import weakref
 import torch
 
 from .._native import GradwireError, Status
+from .extension import extension
 
 _SMALLEST = 64 << 10
 _SLAB = 2 << 20
@@ -30,6 +31,7 @@ class Pool:
 
     def __init__(self, client):
         self._client = client
+        self.extension = extension()  # what is there of it is said here, with the first group
         self._free = collections.defaultdict(list)  # by size: (memory, offset)
         self._used = collections.Counter()  # by the memory's address: its places that tensors have
         self._lock = threading.RLock()  # a tensor may be freed within a call here
