@@ -182,7 +182,9 @@ def page(paths):
     slower = {}
     for each in rounds:
         slower.update(each.get("stats", {}).get("slower", {}))
-    print("\nSlower ways taken: %s." % ("; ".join(sorted(slower)) or "none"))
+    used = {each["stats"]["extension"].split(":")[0] for each in rounds if "stats" in each}
+    print("\nC++ extension: %s. Slower ways taken: %s." % (
+        " and ".join(sorted(used)), "; ".join(sorted(slower)) or "none"))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #   ROUNDS   how often each of the two runs; default 5
 #   SECONDS_EACH  for how long a call is repeated; default 1
 #   SIZES    in bytes; default 8 B, 64 KB, 1 MB, 64 MB
+# It uses the C++ extension if `python -m gradwire.torch.build` has built it with that torch.
 . "$(dirname "$0")/../torch/_torch.sh"
 
 page=${1:-$build_folder/torch-figures.md}

@@ -19,8 +19,15 @@ from .hook import GradwireState, Shrunk, allreduce_hook
 from .register import register, supported
 from .wire import wire_format
 
-__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "group_error", "register", "regroup",
-           "stats", "waiting", "wire_format"]
+__all__ = ["GradwireState", "Shrunk", "allreduce_hook", "gradient_buckets", "group_error",
+           "register", "regroup", "stats", "waiting", "wire_format"]
+
+
+def gradient_buckets():
+    """A context manager: see gradient_buckets() in gradwire/torch/buckets.py. Needs torch 2.14."""
+    from .buckets import gradient_buckets as made
+
+    return made()
 
 
 def regroup(group=None, **how):
@@ -51,7 +58,8 @@ def stats():
     elements in order; ``library_copies`` and ``library_copied_bytes`` into and out of gradient
     memory, of tensors that do not lie there; ``slower``: how often each slower way was taken; what
     travelled in a wire format, as Tally.stats() in gradwire/torch/wire.py says; ``extension``:
-    "used: PATH" or "not used: WHY" of the C++ extension. Empty without a group."""
+    "used: PATH" or "not used: WHY" of the C++ extension; ``buckets`` and ``bucket_bytes`` of
+    gradient memory that buckets of DDP have now. Empty without a group."""
     from .engine import Engine
     from .extension import said
 
@@ -68,6 +76,7 @@ def stats():
     made["library_copied_bytes"] = library["copied_bytes"]
     made["slower"] = slower
     made["extension"] = said()
+    made["buckets"], made["bucket_bytes"] = (0, 0) if engine.pool is None else engine.pool.lent()
     made.update(engine.tally.stats())
     return made
 

@@ -314,12 +314,12 @@ class Engine:
                 time.sleep(_GPU_LOOK_S)
             ready = poll.poll(0 if on_gpu else self._sleep_ms())
             if any(fd == self._wake_fd for fd, _ in ready):
-                try:
+                with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._wake_fd)
-                except BlockingIOError:
-                    pass
             try:
                 self.callbacks.go_on()
+                if self.pool is not None:
+                    self.pool.collect()
                 told = any(fd == self._completion_fd for fd, _ in ready)
                 if not self._sweep() and told:
                     self._look_at_groups()

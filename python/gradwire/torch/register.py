@@ -27,6 +27,7 @@ def register():
         )
     if "GRADWIRE" in dist.Backend._plugins:
         return
+    from .buckets import mend_ddp
     from .transfers import GradwireBackend
 
     def create(options, _):
@@ -43,6 +44,7 @@ def register():
     dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu", "cuda"])
     _mend_works()
     _mend_builtin_hook()
+    mend_ddp()
 
 
 # What a work tells beside wait() and get_future().

@@ -46,7 +46,71 @@ class Daemon:
         return Memory(self, nbytes)
 
 
+class Lazy:
+    """Memory of a daemon that has very much of it, and whose bytes nobody touches."""
+
+    device = None
+
+    def __init__(self, nbytes, number):
+        self.nbytes, self.address = nbytes, number << 50
+
+
+class Extension:
+    """The part of the C++ extension that says what torch's tensors gave back."""
+
+    def __init__(self):
+        self.back = []
+
+    def returned(self):
+        back, self.back = self.back, []
+        return back or None
+
+
 class PoolTest(unittest.TestCase):
+    def test_what_is_lent_comes_back(self):
+        daemon = Daemon(64 << 20)
+        pool = Pool(daemon)
+        pool.extension = extension = Extension()
+        spare = pool.spare()
+        self.assertEqual(daemon.used, 32 << 20)
+        first, second = pool.lend(5 << 20), pool.lend(70000)
+        self.assertEqual(pool.lent(), (2, (6 << 20) + 73728))  # whole hugepages
+        self.assertIsNone(pool.lend(28 << 20))
+        extension.back = [first, second]
+        self.assertEqual(pool.lent(), (0, 0))
+        self.assertEqual(pool.lend(5 << 20), first)
+        extension.back = [first]
+        # What it keeps goes back if more is asked for.
+        self.assertIsNotNone(pool.lend(28 << 20))
+        del spare
+        gc.collect()
+        self.assertEqual(daemon.used, 28 << 20)
+
+    def test_many_that_are_lent_are_in_few_regions(self):
+        daemon, asked = Daemon(1 << 40), []
+        daemon.allocate = lambda nbytes: asked.append(nbytes) or Lazy(nbytes, len(asked))
+        pool = Pool(daemon)
+        pool.extension = Extension()
+        addresses = {pool.lend(25 << 20) for _ in range(400)}
+        self.assertEqual(len(addresses), 400)
+        self.assertLess(len(asked), 32)
+        self.assertLess(sum(asked), 1.25 * 400 * (26 << 20))
+
+    def test_a_pool_may_end_before_what_it_lent(self):
+        daemon, extension = Daemon(64 << 20), Extension()
+        pool = Pool(daemon)
+        pool.extension = extension
+        address = pool.lend(4 << 20)
+        del pool
+        gc.collect()
+        self.assertEqual(daemon.used, 4 << 20)
+        other = Pool(daemon)
+        other.extension = extension
+        extension.back = [address]
+        self.assertEqual(other.lent(), (0, 0))
+        gc.collect()
+        self.assertEqual(daemon.used, 0)
+
     def test_memory_that_no_tensor_has_goes_back(self):
         daemon = Daemon(64 << 20)
         pool = Pool(daemon)
