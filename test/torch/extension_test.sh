@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # `python -m gradwire.torch.build`: what is missing is named, what it builds is used by the next
 # process, and nothing else that lies there is. DDP's buckets then lie in gradient memory, and give
-# Gloo's bits; so they do without the extension.
+# Gloo's bits; so they do without the extension. Torch's Flight Recorder knows when ops end.
 . "$(dirname "$0")/_torch.sh"
 
 # Little gradient memory: a part of the test takes all that a client may have.
@@ -29,5 +29,8 @@ buckets=$repo_root/test/torch/extension/buckets.py
 mkdir "$run_dir/weights"
 job "DDP on Gloo" 1 1 -- "$buckets" gloo "$run_dir/weights" plain
 job "DDP with the extension" 1 1 -- "$buckets" gradwire "$run_dir/weights" lent
+recorded=$repo_root/test/torch/extension/recorded.py
+job "Flight Recorder with it" 1 1 -- "$recorded" with
 export GRADWIRE_TORCH_EXTENSION=off
+job "Flight Recorder without it" 1 1 -- "$recorded" without
 job "DDP without it" 1 1 -- "$buckets" gradwire "$run_dir/weights" plain

@@ -22,6 +22,7 @@ from .capture import check_not_captured
 from .channel import SENDS, Op
 from .datatypes import BYTES, check_reducible, plain_reduction, reduction, redop_name
 from .engine import Engine
+from .extension import recorder
 from .formation import form
 from .memory import Pool
 from .order import after_ops
@@ -92,6 +93,7 @@ class Collectives(Reconfigures, Backend):
         self.engine = Engine.acquire()
         try:
             self._make_channels()
+            self._recorder = recorder()
             if size > 1 and not waits:
                 self._open(*form(
                     self.engine.client, store, rank, size, min(timeout_s, 3600.0), name
@@ -274,6 +276,8 @@ class Collectives(Reconfigures, Backend):
         work = GradwireWork(engine, describe, list(tensors), timeout, waited, finish)
         work.transfers = transfers
         work.number = sequence
+        if self._recorder is not None:
+            work.recorder, work.entry = self._recorder, self._recorder.recorded()
         if device is not None:
             work.gpu = Gpu(device, *engine.side_streams(device))
         return work

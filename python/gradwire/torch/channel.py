@@ -260,6 +260,8 @@ class Channel:
 
     def _posted(self, op, handle):
         op.handle = handle
+        if op.work.entry is not None:
+            op.work.recorder.started(op.work.entry)
         self.in_flight.append(op)
         self.engine.posted(op)
         return True

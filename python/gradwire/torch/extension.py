@@ -122,6 +122,13 @@ def extension():
         return _found[0]
 
 
+def recorder():
+    """The module, if it can tell torch's Flight Recorder of ops, or None. It can from torch 2.15
+    on."""
+    module = extension()
+    return module if hasattr(module, "recorded") else None
+
+
 def said():
     """"used: PATH" or "not used: WHY", once it was looked for."""
     return "not looked for yet" if _found is None else _found[1]

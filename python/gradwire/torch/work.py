@@ -67,6 +67,7 @@ class GradwireWork(Work):
         self.modes = None
         self.gpu = None
         self.number = 0  # of its calls, in its group
+        self.recorder = self.entry = None  # of torch's Flight Recorder
         self.source = None  # of a recv: the other process
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
@@ -146,6 +147,8 @@ class GradwireWork(Work):
         self.gpu.copied = self.gpu.side.record_event()
 
     def _tell(self):
+        if self.entry is not None and self.error is None:
+            self.recorder.completed(self.entry)
         with self._lock:
             if self.gpu is not None and self.error is None and self.gpu.copied is None:
                 # No more than these: an op keeps its work, and so its tensors, alive.

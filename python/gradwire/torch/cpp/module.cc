@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include "buckets.h"
+#include "recorder.h"
 
 namespace {
 
@@ -29,7 +30,8 @@ PyMODINIT_FUNC PyInit__gradwire_torch() {
   if (module == nullptr) return nullptr;
   // The torch whose headers were there: another one has other classes behind
   // the same names.
-  if (PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION) != 0) {
+  if (PyModule_AddFunctions(module, gradwire_torch::g_recorder_methods) != 0 ||
+      PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION) != 0) {
     Py_DECREF(module);
     return nullptr;
   }
