@@ -19,7 +19,7 @@ compiling and testing, and 6 GB of disk. Run it as root.
 
   --release NAME   bookworm, trixie, forky: which Debian; default this machine's own
   --commands LIST  comma-separated list of demo,test; default both. fast is scripts/test.sh with
-                   suite fast alone, which .ci/run runs on the release after this machine's
+                   suite fast alone
   --cache FOLDER   where to keep the minimal root, which is created once; default build/newcomer
   --keep           keep the root, with the clone and its logs, in FOLDER/root
   --no-setup       do not install debootstrap
