@@ -83,6 +83,9 @@ if [[ -z $folder ]]; then
   [[ $sanitize == none ]] || folder+=-sanitize
 fi
 
+# starts_no_daemon SUITE: whether its tests are programs by themselves.
+starts_no_daemon() { [[ $1 =~ ^(fast|plain|sim|fuzz|cost)$ ]]; }
+
 need_root
 if ((setup)); then
   need_debian
@@ -93,7 +96,9 @@ if ((setup)); then
   [[ $compiler == gcc ]] || sets+=(ci)
   install_packages "${sets[@]}"
   fetch_dpdk_headers
-  reserve_hugepages "$test_hugepages"
+  hugepages=$unit_hugepages
+  for suite in ${suites//,/ }; do starts_no_daemon "$suite" || hugepages=$test_hugepages; done
+  reserve_hugepages "$hugepages"
   mount_hugetlbfs
 fi
 
@@ -131,10 +136,7 @@ for suite in ${suites//,/ }; do
     note "suite $suite: no such tests in this build"
     continue
   fi
-  case $suite in
-    fast | plain | sim | fuzz | cost) units+=("$suite") ;;
-    *) stories+=("$suite") ;;
-  esac
+  if starts_no_daemon "$suite"; then units+=("$suite"); else stories+=("$suite"); fi
 done
 logs=()
 # run_suites SUITE...

@@ -61,3 +61,6 @@ mount_hugetlbfs() {
 # The most that the tests and the demo use, with two stories at once: 3 GiB.
 # shellcheck disable=SC2034
 test_hugepages=1536
+# Suites that start no daemon map a page or two at a time.
+# shellcheck disable=SC2034
+unit_hugepages=64
