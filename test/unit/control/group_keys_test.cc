@@ -243,7 +243,8 @@ TEST_CASE("many pairs are made in pieces, as long as somebody waits for them") {
   PairCache cache;
   making.keep_pairs(cache);
   CHECK(cache.size() == KeyMaking::kLinksPerPiece + (cancels ? 0 : 1));
-  CHECK(making.take()->has(KeyMaking::kLinksPerPiece + 1) == !cancels);
+  // Once it is cancelled, the keys are freed, and none may be asked for.
+  if (!cancels) CHECK(making.take()->has(KeyMaking::kLinksPerPiece + 1));
 }
 
 }  // namespace gradwire::control

@@ -92,7 +92,11 @@ int rte_eth_tx_queue_setup(std::uint16_t id, std::uint16_t queue, std::uint16_t 
 
 int rte_eth_dev_start(std::uint16_t id) {
   const int error = real("rte_eth_dev_start", &rte_eth_dev_start)(id);
-  if (id == stand_in.id) rte_eth_fp_ops[id].tx_pkt_prepare = stand_in.prepare;
+  // Without one, what DPDK gives a driver that has none stays: nothing, or, from some release on, a
+  // function that takes all.
+  if (id == stand_in.id && stand_in.prepare != nullptr) {
+    rte_eth_fp_ops[id].tx_pkt_prepare = stand_in.prepare;
+  }
   return error;
 }
 
