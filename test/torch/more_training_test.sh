@@ -6,5 +6,5 @@
 
 memif_ring_start 2 "${torch_daemon_flags[@]}"
 for way in ${*:-fsdp1 zero compiled pipeline dtensor}; do
-  job "$way" 2 2 -- "$repo_root/test/torch/more_training.py" "$way"
+  job "$way" 2 2 -- "$repo_root/test/torch/training/more.py" "$way"
 done

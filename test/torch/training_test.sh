@@ -5,7 +5,7 @@
 # tensor-parallel layer gives what it gives whole.
 . "$(dirname "$0")/_torch.sh"
 
-train=$repo_root/test/torch/train.py
+train=$repo_root/test/torch/training/train.py
 memif_ring_start 2 "${torch_daemon_flags[@]}"
 mkdir "$run_dir/first" "$run_dir/again"
 for layout in ddp fsdp hsdp; do
@@ -15,5 +15,5 @@ for layout in ddp fsdp hsdp; do
 done
 job "the checkpoint of FSDP2 on four, in DDP on two" 1 1 -- "$train" gradwire load "$run_dir/first"
 job "tensor parallel" 2 2 -- "$train" gradwire tensor "$run_dir/first"
-expect "equal bits, and Gloo's loss" "$torch_python" "$repo_root/test/torch/same_training.py" \
+expect "equal bits, and Gloo's loss" "$torch_python" "$repo_root/test/torch/training/same.py" \
   "$run_dir/first" "$run_dir/again" 4 ddp fsdp hsdp

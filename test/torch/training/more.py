@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One process of a job that trains in the ways that train.py does not: more_training.py WAY...
+"""One process of a job that trains in the ways that train.py does not: more.py WAY...
 
 Each way trains a few steps on gradwire and on a group of Gloo's, from the same start: the losses
 agree within rounding, and the weights are the same bits on every rank of gradwire's."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""same_training.py FOLDER AGAIN WORLD LAYOUT...: what train.py left in FOLDER: the weights of all
+"""same.py FOLDER AGAIN WORLD LAYOUT...: what train.py left in FOLDER: the weights of all
 ranks on gradwire are the same bits, and those of the second run in AGAIN; the loss of each step is
 Gloo's within rounding."""
 import os
