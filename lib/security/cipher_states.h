@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
@@ -14,6 +15,8 @@ namespace gradwire::security {
 [[nodiscard]] std::unique_ptr<PacketKey::State> make_openssl_state(const SecretBytes<16>& key);
 /// @return null if ipsec-mb cannot be had: not in this build, or no AES in this CPU.
 [[nodiscard]] std::unique_ptr<PacketKey::State> make_ipsec_mb_state(const SecretBytes<16>& key);
+/// Of such a one; 0 if this build has none.
+[[nodiscard]] std::size_t ipsec_mb_state_bytes();
 /// "ipsec-mb 1.3.0 (AVX2)"; empty if it cannot be had.
 [[nodiscard]] std::string ipsec_mb_text();
 

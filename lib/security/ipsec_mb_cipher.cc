@@ -128,6 +128,8 @@ std::unique_ptr<PacketKey::State> make_ipsec_mb_state(const SecretBytes<16>& key
   return std::make_unique<IpsecMbState>(key);
 }
 
+std::size_t ipsec_mb_state_bytes() { return sizeof(IpsecMbState); }
+
 std::string ipsec_mb_text() {
   if (library().functions == nullptr) return {};
   // "v1.3.0"; some builds say "1.3.0".

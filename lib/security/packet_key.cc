@@ -10,6 +10,7 @@ namespace gradwire::security {
 
 #ifndef GRADWIRE_HAVE_IPSEC_MB
 std::unique_ptr<PacketKey::State> make_ipsec_mb_state(const SecretBytes<16>&) { return nullptr; }
+std::size_t ipsec_mb_state_bytes() { return 0; }
 std::string ipsec_mb_text() { return {}; }
 #endif
 
@@ -28,6 +29,12 @@ bool available(Cipher cipher) noexcept {
 
 Cipher best_cipher() noexcept {
   return available(Cipher::kIpsecMb) ? Cipher::kIpsecMb : Cipher::kOpenSsl;
+}
+
+std::size_t packet_key_bytes() noexcept {
+  // OpenSSL's tables lie in memory of its own, and take about as much.
+  constexpr std::size_t kOpenSslBytes = 1'024;
+  return available(Cipher::kIpsecMb) ? ipsec_mb_state_bytes() : kOpenSslBytes;
 }
 
 std::string text_of(Cipher cipher) {

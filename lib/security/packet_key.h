@@ -34,6 +34,8 @@ enum class Cipher : std::uint8_t { kIpsecMb, kOpenSsl };
 [[nodiscard]] bool available(Cipher cipher) noexcept;
 /// ipsec-mb if it is available: its code for short packets is the faster.
 [[nodiscard]] Cipher best_cipher() noexcept;
+/// What a PacketKey by the best cipher takes: ipsec-mb's tables for it differ between releases.
+[[nodiscard]] std::size_t packet_key_bytes() noexcept;
 /// Whether the CPU has instructions for AES-GCM; without them all is a tenth as fast or less.
 [[nodiscard]] bool cpu_has_aes() noexcept;
 

@@ -112,7 +112,7 @@ JoinKeys DaemonKeys::for_join(uid_t uid, const ipc::JoinWants& wants) const {
 
 Result<KeyRoomPtr> DaemonKeys::room_for(const PlanRequest& wanted, uid_t uid) {
   if (wanted.security.mode == Mode::kOff) return KeyRoomPtr();
-  return memory_->take(uid, other_ranks(wanted).size() * wanted.lanes * GroupKeys::kLinkBytes);
+  return memory_->take(uid, other_ranks(wanted).size() * wanted.lanes * GroupKeys::link_bytes());
 }
 
 Result<std::shared_ptr<KeyMaking>> DaemonKeys::making_for(const PlanRequest& wanted, uid_t uid,

@@ -37,7 +37,11 @@ class GroupKeys {
  public:
   /// Of one link's keys in all, lane's and control thread's, with some room to spare; a test counts
   /// them.
-  static constexpr std::uint64_t kLinkBytes = 10'240;
+  [[nodiscard]] static std::uint64_t link_bytes() noexcept {
+    constexpr std::uint64_t kPacketKeys = 8;  // a hello's and three generations', each both ways
+    constexpr std::uint64_t kOthers = 2'048;
+    return kPacketKeys * security::packet_key_bytes() + kOthers;
+  }
 
   /// @param room  of what it makes; nullptr: their memory is not counted.
   explicit GroupKeys(const LinkCommon& common, KeyRoomPtr room = nullptr)

@@ -162,8 +162,8 @@ TEST_CASE("a link's keys take no more than is counted, and freeing some at a tim
   }
   const std::size_t each = (lean - security::secret_bytes()) / kLinks;
   INFO(each);
-  CHECK(each <= GroupKeys::kLinkBytes);
-  CHECK(each > GroupKeys::kLinkBytes * 3 / 4);
+  CHECK(each <= GroupKeys::link_bytes());
+  CHECK(each > GroupKeys::link_bytes() * 3 / 4);
 }
 
 TEST_CASE("a plan has the tokens of its keys") {

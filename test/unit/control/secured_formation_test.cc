@@ -219,7 +219,7 @@ TEST_CASE("the keys of a user's groups have a bound, and the worker frees them")
   FakeWorker worker;
   Daemon daemon(kOneKey, &worker);
   // Two lanes and one other rank: room for one group of each user.
-  constexpr std::uint64_t kGroup = 2 * GroupKeys::kLinkBytes;
+  const std::uint64_t kGroup = 2 * GroupKeys::link_bytes();
   daemon.options.limits.key_bytes = 2 * kGroup + 100;
   daemon.options.limits.key_bytes_per_user = 2 * kGroup - 1;
   daemon.make();
