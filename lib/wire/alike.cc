@@ -2,9 +2,11 @@
 #include "wire/alike.h"
 
 #include <bit>
+#include <cstring>
 
 #include "base/require.h"
 #include "wire/layout.h"
+#include "wire/load.h"
 
 namespace gradwire::wire {
 namespace {
@@ -38,13 +40,6 @@ constexpr std::uint64_t kAll = ~std::uint64_t{0};
 constexpr std::uint64_t kHopBits = layout::swapped(std::uint64_t{0xffff});
 constexpr std::uint64_t kChunkBits = layout::swapped(std::uint64_t{0xffffffff} << 32);
 
-using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
-Lanes lanes(const std::byte* at) noexcept {
-  Lanes value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
 }  // namespace
 
 void FrameMemory::remember(std::span<const std::byte> frame, const FrameView& view) noexcept {
@@ -70,28 +65,26 @@ void DataMemory::remember(std::span<const std::byte> packet) noexcept {
 
 bool DataMemory::read(const std::byte* packet, std::uint32_t address_crc,
                       DataPlace& out) const noexcept {
-  const std::byte* const it = packet;
-  const std::byte* const kept = header_.data();
   const auto differs = [&](std::size_t at, std::uint64_t first, std::uint64_t second) {
-    return (lanes(it + at) ^ lanes(kept + at)) & Lanes{first, second};
+    return (load<Lanes>(packet + at) ^ load<Lanes>(header_.data() + at)) & Lanes{first, second};
   };
   const Lanes differ = differs(0, kAll, 0) | differs(kFields, kAll, ~kHopBits) |
                        differs(kChunkAndTag, ~kChunkBits, kAll) | differs(kHeaderCrc, 0, kAll);
-  if ((differ[0] | differ[1]) != 0) return false;
+  if (any_bit(differ)) return false;
   // As they lie in memory: they are swapped only if their value counts.
-  const std::uint64_t number = raw(it, kNumber);
-  const std::uint64_t count_and_hop = raw(it, kCountAndHop);
-  const std::uint64_t chunk_and_tag = raw(it, kChunkAndTag);
-  const std::uint64_t crcs = word(it, kHeaderCrc);
+  const std::uint64_t number = raw(packet, kNumber);
+  const std::uint64_t count_and_hop = raw(packet, kCountAndHop);
+  const std::uint64_t chunk_and_tag = raw(packet, kChunkAndTag);
+  const std::uint64_t crcs = word(packet, kHeaderCrc);
   layout::HeaderCrc crc;
-  crc.add(raw(it, 0));
+  crc.add(raw(packet, 0));
   crc.add(number);
-  crc.add(raw(it, kFields));
+  crc.add(raw(packet, kFields));
   crc.add(count_and_hop);
   crc.add(chunk_and_tag);
-  crc.add(raw(it, kKindsAndRank));
+  crc.add(raw(packet, kKindsAndRank));
   crc.add_payload_crc(static_cast<std::uint32_t>(crcs));
-  crc.add(raw(it, kToken));
+  crc.add(raw(packet, kToken));
   if ((crc.value() ^ address_crc) != crcs >> 32) return false;
   out.packet_number = layout::swapped(number);
   out.chunk = static_cast<std::uint32_t>(layout::swapped(chunk_and_tag) >> 32);

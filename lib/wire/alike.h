@@ -9,10 +9,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "wire/frame.h"
+#include "wire/load.h"
 #include "wire/packet.h"
 
 namespace gradwire::wire {
@@ -32,7 +32,7 @@ class FrameMemory {
     };
     // The second and the third overlap.
     const Lanes differ = differs(0, Lanes{}) | differs(16, Lanes{}) | differs(kLeast - 16, Lanes{});
-    if ((differ[0] | differ[1]) != 0) return false;
+    if (any_bit(differ)) return false;
     if (compared_bytes_ == kLeast) [[likely]]
       return true;  // IPv4
     for (std::size_t at = kLeast; at < compared_bytes_; at += 4) {
@@ -52,14 +52,6 @@ class FrameMemory {
   /// Compared of each frame: without a VLAN's tag, over IPv4.
   static constexpr std::size_t kLeast = kEthernetBytes + kIpv4Bytes + kUdpBytes - kChecksumBytes;
   static_assert(kLeast >= 32 && kLeast <= 48);
-  using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
-
-  template <class T>
-  [[nodiscard]] static T load(const std::byte* at) noexcept {
-    T value;
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  }
 
   alignas(16) std::array<std::byte, kMaxFrameHeaderBytes> header_{};
   std::size_t frame_bytes_ = 0;     ///< 0: nothing is remembered

@@ -5,22 +5,13 @@
 #include <cstring>
 
 #include "base/require.h"
+#include "wire/load.h"
 
 namespace gradwire::wire {
 namespace {
 
 constexpr std::uint8_t kIcmpv6 = 58;
 constexpr std::size_t kIcmpv6SumOffset = 2;
-
-template <class T>
-T load(const std::byte* at) noexcept {
-  T value;
-  std::memcpy(&value, at, sizeof(value));
-  return value;
-}
-
-/// A vector that every CPU has, on x86.
-using Lanes [[gnu::vector_size(16)]] = std::uint64_t;
 
 }  // namespace
 
