@@ -215,14 +215,22 @@ class Ring {
   [[gnu::always_inline]] inline reduce::Entry& entry_of(Op& op, reduce::Kind kind,
                                                         std::byte* payload, const ChunkSpan& span,
                                                         bool finalize) noexcept;
-  /// Makes the chunk's work an entry of the backend. There is a place in the fold queue.
+  /// Makes the chunk's work an entry of the backend, which has a place in the fold queue until
+  /// complete(). There is one.
   void queue_fold(const FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
                   bool finalize, TimeNs now) noexcept;
   void fold(TimeNs now) noexcept { collective::fold(folds_, services_, now); }
-  /// The backend is through with a chunk: it is sent on, spilled or finished. The op may be gone
-  /// afterwards.
-  void settle(Op& op, const FoldWork& work, std::uint32_t crc, TimeNs now) noexcept;
-  // Its steps.
+  /// The backend is through with a chunk of the queue: it is sent on, spilled or finished. The op
+  /// may be gone afterwards.
+  void complete(const Folded& done, TimeNs now) noexcept;
+  /// The chunk's work, by a backend that does it at once: what complete() does of a chunk follows.
+  /// @param mbuf  the chunk's, or nullptr.
+  /// @return whether the backend was able to; if not, the group has ended.
+  [[nodiscard, gnu::always_inline]] inline bool run_at_once(Op& op, reduce::Kind kind,
+                                                            rte_mbuf* mbuf, std::byte* payload,
+                                                            const ChunkSpan& span, bool finalize,
+                                                            TimeNs now) noexcept;
+  // Of a chunk whose work is done.
   [[gnu::always_inline]] inline void note_arrived(Op& op, const Ends& ends,
                                                   bool holds_credit) noexcept;
   [[gnu::always_inline]] inline void end_here(Op& op, std::uint32_t chunk, rte_mbuf* mbuf,
@@ -230,7 +238,6 @@ class Ring {
   /// What goes with a payload that the CPU can read; 0 if no payload has one.
   [[nodiscard, gnu::always_inline]] inline std::uint32_t crc_of(
       std::span<const std::byte> payload, const std::byte* read_next) const noexcept;
-  void complete(const Folded& done, TimeNs now) noexcept;
   /// The backend failed at a chunk of the op. @param mbuf  the chunk's, or nullptr.
   [[gnu::noinline]] void give_up(std::uint64_t op_seq, rte_mbuf* mbuf, TimeNs now) noexcept;
   /// Where an op that is no all-reduce has its chunk in the members' memory.

@@ -47,42 +47,14 @@ std::size_t Ring::in_transit() const noexcept {
 
 void Ring::queue_fold(const FoldWork& work, reduce::Kind kind, Op& op, const ChunkSpan& span,
                       bool finalize, TimeNs now) noexcept {
-  const reduce::Entry& entry = entry_of(op, kind, work.chunk.payload, span, finalize);
-  if (folds_.runs_at_once()) {
-    if (!folds_.run(entry)) return give_up(op.spec.op_seq, work.chunk.mbuf, now);
-    return settle(op, work, 0, now);
-  }
   reduce::Entry& queued = folds_.entry();
-  queued = entry;
+  queued = entry_of(op, kind, work.chunk.payload, span, finalize);
   queued.crc = buffers_.on_device() && !work.keep_crc && work.gets_ready();
   ++op.loads_pending;
   if (work.spill) ++op.spills_pending;
   FoldWork& kept = folds_.take();
   kept = work;
   if (folds_.add(kept)) services_.take_folded(now);
-}
-
-void Ring::settle(Op& op, const FoldWork& work, std::uint32_t crc, TimeNs now) noexcept {
-  const ReadyChunk& chunk = work.chunk;
-  const Ends ends = work.role == FoldWork::Role::kLocal ? Ends{} : ends_of(op);
-  stall_.moved(now);
-  if (work.role != FoldWork::Role::kOutgoing) {
-    note_arrived(op, ends, work.role != FoldWork::Role::kArrival || chunk.id.holds_credit);
-  } else if (op.keeps_own) {
-    set_bit(op.gathered, ops_.index_of(chunk.id.chunk));
-  }
-  if (work.gets_ready()) {
-    ReadyChunk& ready = ends.to->add_promised();
-    ready = chunk;
-    if (!work.keep_crc && config_.payload_crc) {
-      ready.crc = buffers_.on_device()
-                      ? crc
-                      : crc_of({chunk.payload, chunk.bytes}, loaded_next(op, chunk.id));
-    }
-  } else {
-    end_here(op, chunk.id.chunk, chunk.mbuf, work.spill);
-  }
-  op_ends_.finish_if_done(op);
 }
 
 bool Ring::apply(Op& op, EarlyPacket& packet, Arrival arrival, const Site& site,
@@ -141,13 +113,32 @@ void Ring::complete(const Folded& done, TimeNs now) noexcept {
     if (chunk.mbuf != nullptr) rte_pktmbuf_free(chunk.mbuf);
     return;
   }
-  Op* op = ops_.find(chunk.id.op_seq);
-  require(op != nullptr && op->loads_pending > 0,
+  Op* const found = ops_.find(chunk.id.op_seq);
+  require(found != nullptr && found->loads_pending > 0,
           "an op stays as long as the backend reads or writes its memory");
-  --op->loads_pending;
-  if (work.spill) --op->spills_pending;
+  Op& op = *found;
+  --op.loads_pending;
+  if (work.spill) --op.spills_pending;
   if (!done.ok) return give_up(chunk.id.op_seq, chunk.mbuf, now);
-  settle(*op, work, done.crc, now);
+  stall_.moved(now);
+  const Ends ends = work.role == FoldWork::Role::kLocal ? Ends{} : ends_of(op);
+  if (work.role != FoldWork::Role::kOutgoing) {
+    note_arrived(op, ends, work.role != FoldWork::Role::kArrival || chunk.id.holds_credit);
+  } else if (op.keeps_own) {
+    set_bit(op.gathered, ops_.index_of(chunk.id.chunk));
+  }
+  if (work.gets_ready()) {
+    ReadyChunk& ready = ends.to->add_promised();
+    ready = chunk;
+    if (!work.keep_crc && config_.payload_crc) {
+      ready.crc = buffers_.on_device()
+                      ? done.crc
+                      : crc_of({chunk.payload, chunk.bytes}, loaded_next(op, chunk.id));
+    }
+  } else {
+    end_here(op, chunk.id.chunk, chunk.mbuf, work.spill);
+  }
+  op_ends_.finish_if_done(op);
 }
 
 void Ring::give_up(std::uint64_t op_seq, rte_mbuf* mbuf, TimeNs now) noexcept {

@@ -69,12 +69,7 @@ inline bool Ring::start_outgoing(Op& op, LinkSender& to, std::uint64_t chunk, st
     queue_fold(work, kind, op, span, false, now);
     return true;
   }
-  // What follows is queue_fold() and settle(), step by step, without a place in the fold queue.
-  if (!folds_.run(entry_of(op, kind, payload, span, false))) [[unlikely]] {
-    give_up(op.spec.op_seq, mbuf, now);
-    return true;
-  }
-  stall_.moved(now);
+  if (!run_at_once(op, kind, mbuf, payload, span, false, now)) return true;
   if (op.keeps_own) set_bit(op.gathered, ops_.index_of(chunk));
   const std::uint32_t crc = crc_of({payload, bytes}, loaded_next(op, id));
   to.add_promised() = {mbuf, payload, bytes, crc, id, op.call};
@@ -143,11 +138,17 @@ bool Ring::start_own(TimeNs now, Outbox& out) noexcept {
 }
 
 void Ring::copy_own(Op& op, std::uint64_t chunk, TimeNs now) noexcept {
-  FoldWork work;
-  work.role = FoldWork::Role::kLocal;
-  work.chunk.id.op_seq = op.spec.op_seq;
-  work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
-  queue_fold(work, reduce::Kind::kLocal, op, op.partition.span_of(chunk), true, now);
+  const ChunkSpan span = op.partition.span_of(chunk);
+  if (!folds_.runs_at_once()) {
+    FoldWork work;
+    work.role = FoldWork::Role::kLocal;
+    work.chunk.id.op_seq = op.spec.op_seq;
+    work.chunk.id.chunk = static_cast<std::uint32_t>(chunk);
+    return queue_fold(work, reduce::Kind::kLocal, op, span, true, now);
+  }
+  if (!run_at_once(op, reduce::Kind::kLocal, nullptr, nullptr, span, true, now)) return;
+  note_arrived(op, {}, true);
+  op_ends_.finish_if_done(op);
 }
 
 bool Ring::fold_local(TimeNs now) noexcept {

@@ -58,6 +58,16 @@ inline reduce::Entry& Ring::entry_of(Op& op, reduce::Kind kind, std::byte* paylo
   return entry;
 }
 
+inline bool Ring::run_at_once(Op& op, reduce::Kind kind, rte_mbuf* mbuf, std::byte* payload,
+                              const ChunkSpan& span, bool finalize, TimeNs now) noexcept {
+  if (!folds_.run(entry_of(op, kind, payload, span, finalize))) [[unlikely]] {
+    give_up(op.spec.op_seq, mbuf, now);
+    return false;
+  }
+  stall_.moved(now);
+  return true;
+}
+
 inline bool Ring::apply_inline(Op& op, const Ends& ends, EarlyPacket& packet, Arrival arrival,
                                const Site& site, TimeNs now) noexcept {
   LinkSender& to = *ends.to;
@@ -99,12 +109,7 @@ inline bool Ring::apply_inline(Op& op, const Ends& ends, EarlyPacket& packet, Ar
     queue_fold(work, kind, op, site.span, last, now);
     return true;
   }
-  // What follows is queue_fold() and settle(), step by step, without a place in the fold queue.
-  if (!folds_.run(entry_of(op, kind, packet.payload, site.span, last))) [[unlikely]] {
-    give_up(op.spec.op_seq, packet.mbuf, now);
-    return true;
-  }
-  stall_.moved(now);
+  if (!run_at_once(op, kind, packet.mbuf, packet.payload, site.span, last, now)) return true;
   note_arrived(op, ends, holds_credit);
   if (forward) {
     const std::uint32_t crc = reducing ? crc_of({packet.payload, bytes}, nullptr) : packet.crc;
