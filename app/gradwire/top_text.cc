@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "status/fields.h"
 #include "table.h"
@@ -124,8 +125,8 @@ Top top_of(const status::DaemonStatus& before, const status::DaemonStatus& after
     const auto same = std::ranges::find(before.groups, group.handle, &status::Group::handle);
     add_late(out.late_ranks, same == before.groups.end() ? status::Group{} : *same, group, seconds);
   }
-  std::ranges::stable_sort(out.late_ranks, std::greater{}, &TopLate::waited_s);
-  std::ranges::stable_sort(out.late_ranks, std::greater{}, &TopLate::late);
+  std::ranges::stable_sort(out.late_ranks, std::greater{},
+                           [](const TopLate& late) { return std::pair(late.late, late.waited_s); });
   out.groups = after.groups.size();
   out.clients = after.clients.size();
   return out;

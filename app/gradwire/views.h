@@ -56,7 +56,7 @@ struct Top {
   double latency_p99_us = 0;
   std::vector<TopLane> lanes;
   std::vector<status::Op> ops;
-  std::vector<TopLate> late_ranks;  ///< the latest first
+  std::vector<TopLate> late_ranks;  ///< the one that was late most of the time first
   std::uint64_t groups = 0;
   std::uint64_t clients = 0;
 };

@@ -268,7 +268,7 @@ struct Group {
   bool formats = false;              ///< sums may travel as bf16 and int8
   std::string why_no_formats;        ///< why not; empty in a group of one rank, too
   std::string why_not_direct;        ///< why none is, though rank 0 wants it
-  std::vector<LateRank> late_ranks;  ///< the latest first; the worst 16
+  std::vector<LateRank> late_ranks;  ///< the worst 16, and of these the worst first
   std::vector<Shard> shards;         ///< by lane
 };
 
