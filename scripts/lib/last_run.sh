@@ -4,12 +4,13 @@
 # test/last-runs.txt, which the suite's own script writes. Whoever commits it shows it to others.
 
 last_runs_file=$repo_root/test/last-runs.txt
+# As the suite began: whoever commits meanwhile has not had it tested.
+last_run_commit=$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
 
 # last_run_write SUITE TEXT: the suite has passed, whole. TEXT says what else is worth knowing.
 last_run_write() {
   local suite=$1 text=$2 line
-  line=$(printf '%-9s %s  commit %s  %s: %s' "$suite" "$(date -u +%F)" \
-    "$(git -C "$repo_root" rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+  line=$(printf '%-9s %s  commit %s  %s: %s' "$suite" "$(date -u +%F)" "$last_run_commit" \
     "$(last_run_cpu)" "$text")
   {
     grep '^#' "$last_runs_file" 2>/dev/null
