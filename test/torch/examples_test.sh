@@ -16,41 +16,32 @@ falls() {
   awk '{ sub(",", "", $4); last = $4; if (NR == 1) first = last }
     END { exit !(last < 0.9 * first) }' "$1"
 }
-# both NAME ARGUMENT...: the example on gradwire, two processes at two daemons, and on Gloo.
+# by_job NAME BACKEND ARGUMENT...: the example by two processes, at two daemons.
+by_job() { job "$1, $2" 1 1 -- "$run" "$examples/$1.py" --backend "$2" "${@:3}"; }
+# by_torchrun NAME BACKEND ARGUMENT...: the same at one daemon, started as a user does: Lightning
+# wants to know it.
+by_torchrun() {
+  GRADWIRE_SOCKET=$(daemon_socket 0) timeout $((120 * timeout_multiplier)) "$torch_python" \
+    -m torch.distributed.run --nproc-per-node 2 --master-port "$(free_tcp_port)" \
+    "$run" "$examples/$1.py" --backend "$2" "${@:3}" >"$run_dir/job-0.out" 2>&1 || {
+    tail -n 25 "$run_dir/job-0.out"
+    fail "$1, $2"
+  }
+}
+# both BY NAME ARGUMENT...: the example on gradwire and on Gloo.
 both() {
-  local name=$1 backend
-  shift
+  local by=$1 name=$2 backend
   for backend in gradwire gloo; do
-    job "$name, $backend" 1 1 -- "$run" "$examples/$name.py" --backend $backend "$@"
+    "$by" "$name" $backend "${@:3}"
     losses >"$run_dir/$name-$backend"
   done
   expect "$name: Gloo's losses" diff "$run_dir/$name-gloo" "$run_dir/$name-gradwire"
   expect "$name learns" falls "$run_dir/$name-gradwire"
 }
 
-both moe --steps 60
+both by_job moe --steps 60
 job "moe, 3 processes and few tokens" 1 2 -- "$run" "$examples/moe.py" --steps 20 --tokens 3
 
-there() { "$torch_python" -c "import $1" 2>/dev/null; }
-if there accelerate; then
-  both accelerate_train --epochs 3
-else
-  note "accelerate is not installed"
-fi
-if there lightning; then
-  for backend in gradwire gloo; do
-    GRADWIRE_SOCKET=$(daemon_socket 0) timeout $((120 * timeout_multiplier)) "$torch_python" \
-      -m torch.distributed.run --nproc-per-node 2 --master-port "$(free_tcp_port)" \
-      "$run" "$examples/lightning_train.py" --backend $backend --epochs 3 \
-      >"$run_dir/job-0.out" 2>&1 || {
-      tail -n 25 "$run_dir/job-0.out"
-      fail "lightning_train, $backend"
-    }
-    losses >"$run_dir/lightning-$backend"
-  done
-  expect "lightning_train: Gloo's losses" diff "$run_dir/lightning-gloo" \
-    "$run_dir/lightning-gradwire"
-  expect "lightning_train learns" falls "$run_dir/lightning-gradwire"
-else
-  note "lightning is not installed"
-fi
+there() { "$torch_python" -c "import $1" 2>/dev/null || ! note "$1 is not installed"; }
+! there accelerate || both by_job accelerate_train --epochs 3
+! there lightning || both by_torchrun lightning_train --epochs 3
