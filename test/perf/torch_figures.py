@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How long calls of torch.distributed take, and training steps, on gradwire and on Gloo.
 
-    torch_figures.py measure BACKEND SECONDS SIZE...  one process of a job; rank 0 prints JSON
-    torch_figures.py page ROUND...                    a results page of such outputs, in Markdown
+    torch_figures.py measure BACKEND PARTS SECONDS SIZE...  one process of a job; rank 0 prints JSON
+    torch_figures.py page ROUND...                          a page of such outputs, in Markdown
 
-A SIZE is in bytes, of the larger buffer of the call, as in nccl-tests. Of each call the median of
-its rank's times is taken; SECONDS bounds how long one is repeated."""
+PARTS are of calls, many, steps, with commas. A SIZE is in bytes, of the larger buffer of the call,
+as in nccl-tests. Of each call the median of its rank's times is taken; SECONDS bounds how long one
+is repeated."""
 import json
 import os
 import platform
@@ -14,6 +15,8 @@ import sys
 import time
 
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+# Calls of MANY_BYTES, which are all posted before the first is waited for.
+MANY, MANY_BYTES, MANY_CALLS = 2000, 16, ("gather", "scatter", "send")
 LAYERS, WIDTH = 16, 1024  # 64 MB of fp32
 NAMES = {8: "8 B", 65536: "64 KB", 1 << 20: "1 MB", 64 << 20: "64 MB"}
 
@@ -80,6 +83,42 @@ def calls(torch, dist, backend, seconds, sizes):
                 yield "%s|%d|%s" % (name, size, "shared" if shared else "plain"), us
 
 
+def many_of(torch, dist, name):
+    """Posts MANY calls, from rank 0 or to it, and waits for all."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    each = torch.zeros(MANY_BYTES // 4)
+    blocks = [torch.zeros(MANY_BYTES // 4) for _ in range(world)] if rank == 0 else None
+    if name == "gather":
+        def post():
+            return dist.gather(each, blocks, 0, async_op=True)
+    elif name == "scatter":
+        def post():
+            return dist.scatter(each, blocks, 0, async_op=True)
+    else:
+        def post():
+            return dist.isend(each, 1) if rank == 0 else dist.irecv(each, 0)
+
+    def call():
+        if name == "send" and rank > 1:
+            return
+        for work in [post() for _ in range(MANY)]:
+            work.wait()
+
+    return call
+
+
+def many(torch, dist):
+    for name in MANY_CALLS:
+        call, times = many_of(torch, dist, name), []
+        for _ in range(5):
+            dist.barrier()
+            began = time.perf_counter()
+            call()
+            dist.barrier()
+            times.append(time.perf_counter() - began)
+        yield "many|%s|plain" % name, statistics.median(times) * 1e6
+
+
 def steps(torch, dist, backend, seconds):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
@@ -107,7 +146,7 @@ def steps(torch, dist, backend, seconds):
         yield "step|%s|plain" % layout, median_us(step, 2 * seconds, dist)
 
 
-def measure(backend, seconds, sizes):
+def measure(backend, parts, seconds, sizes):
     import torch
     import torch.distributed as dist
 
@@ -115,8 +154,13 @@ def measure(backend, seconds, sizes):
     if backend == "gradwire":
         import gradwire.torch
     dist.init_process_group(backend)
-    found = dict(calls(torch, dist, backend, seconds, sizes))
-    found.update(steps(torch, dist, backend, seconds))
+    found = {}
+    if "calls" in parts:
+        found.update(calls(torch, dist, backend, seconds, sizes))
+    if "many" in parts:
+        found.update(many(torch, dist))
+    if "steps" in parts:
+        found.update(steps(torch, dist, backend, seconds))
     if dist.get_rank() == 0:
         made = {"backend": backend, "torch": torch.__version__, "world": dist.get_world_size(),
                 "us": found}
@@ -167,7 +211,7 @@ def page(paths):
     print("|---|---|---|---|---|")
     def place(key):
         name, size = key.split("|")
-        return name == "step", name, int(size) if size.isdigit() else 0, size
+        return name in ("many", "step"), name, int(size) if size.isdigit() else 0, size
 
     for key in sorted({key.rsplit("|", 1)[0] for _, key in times}, key=place):
         name, size = key.split("|")
@@ -176,8 +220,12 @@ def page(paths):
         for kind in ("plain", "shared"):
             us = best("gradwire", "%s|%s" % (key, kind))
             cells.append("" if us is None else "%s (%.2f)" % (in_words(us), us / gloo))
-        shown = NAMES.get(int(size), size + " B") if name != "step" else "64 MB"
-        what = name if name != "step" else "step of %s" % size.upper()
+        if name == "step":
+            what, shown = "step of %s" % size.upper(), "64 MB"
+        elif name == "many":
+            what, shown = "{:,} of {}, and then their ends".format(MANY, size), "%d B" % MANY_BYTES
+        else:
+            what, shown = name, NAMES.get(int(size), size + " B")
         print("| %s | %s | %s | %s |" % (what, shown, in_words(gloo), " | ".join(cells)))
     slower = {}
     for each in rounds:
@@ -191,4 +239,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "page":
         page(sys.argv[2:])
     else:
-        measure(sys.argv[2], float(sys.argv[3]), [int(size) for size in sys.argv[4:]])
+        measure(sys.argv[2], sys.argv[3].split(","), float(sys.argv[4]),
+                [int(size) for size in sys.argv[5:]])

@@ -3,6 +3,7 @@
 # Times of torch.distributed's calls and of training steps, on gradwire and on Gloo in turns, and a
 # page of them. By hand, on a machine with nothing else to do:
 #   GRADWIRE_TORCH_VENV=... GRADWIRE_BUILD=build test/perf/torch_figures.sh [PAGE]
+#   PARTS    calls, many (thousands of small calls at once), steps; default all three
 #   ROUNDS   how often each of the two runs; default 5
 #   SECONDS_EACH  for how long a call is repeated; default 1
 #   SIZES    in bytes; default 8 B, 64 KB, 1 MB, 64 MB
@@ -20,7 +21,7 @@ for ((round = 1; round <= ${ROUNDS:-5}; round++)); do
   for backend in gloo gradwire; do
     if [[ $backend == gradwire ]]; then memif_ring_start 2 "${torch_daemon_flags[@]}"; fi
     job "round $round, $backend" 1 1 -- "$repo_root/test/perf/torch_figures.py" measure \
-      "$backend" "${SECONDS_EACH:-1}" "${sizes[@]}"
+      "$backend" "${PARTS:-calls,many,steps}" "${SECONDS_EACH:-1}" "${sizes[@]}"
     cp "$run_dir/job-0.out" "$run_dir/$backend-$round.out"
     measured+=("$run_dir/$backend-$round.out")
     if [[ $backend == gradwire ]]; then
