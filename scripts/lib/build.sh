@@ -45,6 +45,8 @@ build_tree() {
       build_failed "$log" "meson configure"
   else
     step "build: setting up $folder ($compiler $*)"
+    # The tests' programs are up to 100 MB, for which the GNU linker takes four times as long.
+    ! command -v ld.lld >/dev/null || local -x CC_LD=lld CXX_LD=lld
     CC="$launcher$cc" CXX="$launcher$cxx" with_progress 20 "$log" "meson setup" \
       meson setup "$folder" "$repo_root" "$@" || build_failed "$log" "meson setup"
   fi
