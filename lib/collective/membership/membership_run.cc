@@ -70,7 +70,7 @@ bool Membership::run(TimeNs now, Outbox& out) noexcept {
 bool Membership::greet(TimeNs now, Outbox& out) noexcept {
   if (now < next_hello_ || !greetings_.greets_anyone()) return false;
   const bool worked = greetings_.greet(out);
-  next_hello_ = now + greetings_.spacing();
+  next_hello_ = now + (worked ? greetings_.spacing() : config_.timeouts.hello_interval_ns);
   return worked;
 }
 

@@ -21,6 +21,9 @@ constexpr std::uint32_t kHellosFromFirst = 2;  ///< source port
 /// not answered by then comes seconds late, or not at all.
 constexpr std::uint32_t kHellosSoon = 64;
 constexpr std::uint32_t kDoublingsMax = 3;  ///< of the hello interval after that
+/// So many go in a silence limit at least. The other rank may be formed, and its answer be lost:
+/// then it hears nothing but hellos from here, and takes a rank that it does not hear for dead.
+constexpr TimeNs kHellosInLimit = 8;
 /// Of the silence limit, for how long a rank whose port is behind answers no second hello: for
 /// less than lies between rounds of them.
 constexpr TimeNs kAnswerShare = 64;
@@ -189,14 +192,16 @@ bool Greetings::greet(Outbox& out) noexcept {
     const auto source = hellos_sent_ < kHellosFromFirst ? 0 : static_cast<std::uint32_t>(turn);
     worked |= send(i, PacketType::kHello, {path, end(i).source_after(path, source)}, 0, out);
   }
-  ++hellos_sent_;
+  // One that found no room was none.
+  hellos_sent_ += worked ? 1 : 0;
   return worked;
 }
 
 TimeNs Greetings::spacing() const noexcept {
+  const TimeNs interval = config_.timeouts.hello_interval_ns;
   const std::uint32_t doublings =
       hellos_sent_ < kHellosSoon ? 0 : std::min(hellos_sent_ - kHellosSoon + 1, kDoublingsMax);
-  return config_.timeouts.hello_interval_ns << doublings;
+  return std::clamp(config_.timeouts.silence_ns / kHellosInLimit, interval, interval << doublings);
 }
 
 void Greetings::answer(TimeNs now, Outbox& out) noexcept {

@@ -79,8 +79,9 @@ class Greetings {
   [[nodiscard]] bool greets_anyone() const noexcept;
   /// Sends each of these a hello. @return whether there was room for one.
   bool greet(Outbox& out) noexcept;
-  /// Until the next greet(): longer and longer if nobody has answered for long. A hello is a full
-  /// packet, and groups that do not form must not take the port from others.
+  /// Until the next greet(), if there was room: longer and longer if nobody has answered for long,
+  /// up to a part of the silence limit. A hello is a full packet, and groups that do not form must
+  /// not take the port from others.
   [[nodiscard]] TimeNs spacing() const noexcept;
   /// Whether a hello waits for its answer: it goes in the next round, or later if it finds no room.
   [[nodiscard]] bool owes_answers() const noexcept {

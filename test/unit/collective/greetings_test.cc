@@ -161,6 +161,22 @@ TEST_CASE("hellos that nobody answers for long come less and less often") {
   CHECK(spacings[63] == 40);
   CHECK(spacings[64] == 80);
   CHECK(std::count(spacings.begin() + 65, spacings.end(), 160) == 15);
+  // Eight at least in a silence limit.
+  rank.config.timeouts.silence_ns = 8 * 90;
+  CHECK(rank.greetings.spacing() == 90);
+  rank.config.timeouts.silence_ns = 8 * 10;
+  CHECK(rank.greetings.spacing() == 20);
+}
+
+TEST_CASE("a hello that finds no room is none") {
+  Greeter rank;
+  rank.config.timeouts.hello_interval_ns = 20;
+  rank.group.become(ShardState::kForming);
+  rank.out.any().room = 0;
+  for (int i = 0; i < 80; ++i) REQUIRE(rank.greet().empty());
+  CHECK(rank.greetings.spacing() == 20);
+  rank.out.any().room = 1;
+  CHECK(rank.greet() == std::vector<Sent>{{kHello, 0, 1, 0}});
 }
 
 TEST_CASE("the first way that answers is taken, and the other rank hears of it") {
