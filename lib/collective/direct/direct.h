@@ -101,7 +101,7 @@ class Direct final : public PeerUser {
   /// The first rank of which something is missing of an op; one that has not posted it goes first.
   struct Missing {
     std::uint16_t rank = 0;
-    bool posted = false;  ///< there
+    bool posted = false;  ///< there, or nobody can know: it may wait for others itself
   };
   [[nodiscard]] std::optional<Missing> missing(std::uint64_t op_seq) const noexcept;
   /// Earliest time at which run() has something to do without a packet or a post; kNever if none.

@@ -7,6 +7,7 @@
 #include "base/planted_bug.h"
 #include "base/probe.h"
 #include "collective/direct/direct.h"
+#include "collective/shapes/shape_gathered.h"
 
 namespace gradwire::collective {
 
@@ -146,7 +147,10 @@ std::optional<Direct::Missing> Direct::missing(std::uint64_t op_seq) const noexc
   if (op == nullptr || op->op_seq != op_seq) return found;
   for (const std::uint16_t rank : others_) {
     if (scratch_.arrived(*op, rank) == scratch_.expected(*op, rank)) continue;
-    const bool posted = peers_[rank].entered >= op_seq;
+    // In a gathered op a rank says nothing here before it has what others give. What goes first
+    // comes from the next rank.
+    const bool waits = op->gathered && gathered::distance(rank, config_.rank, config_.nranks) > 1;
+    const bool posted = waits || peers_[rank].entered >= op_seq;
     if (!posted) return Missing{rank, posted};
     if (!found) found = Missing{rank, posted};
   }

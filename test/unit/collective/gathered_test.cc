@@ -100,6 +100,34 @@ TEST_CASE("gathered ops have the ring's bits, for every datatype and redop", "[g
   }
 }
 
+TEST_CASE("of a gathered op only the late rank counts as late, not who waits for it",
+          "[gathered]") {
+  constexpr std::uint16_t kRanks = 8;
+  constexpr std::uint16_t kLate = 5;
+  RingHarness ring(options_of(kRanks));
+  REQUIRE(ring.form());
+  OpCase op(kRanks, 1, {.count = 0, .seed = 1, .collective = Collective::kBarrier});
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+    if (rank != kLate) ring.post(rank, op.spec(rank, 1));
+  }
+  ring.run_for(30'000'000);
+  int wait = 0;
+  int say_who = 0;
+  for (std::uint16_t rank = 0; rank < kRanks; ++rank) {
+    const collective::ShardStatus status = ring.shard(rank).status(ring.now());
+    if (!status.is_contribution_missing) continue;
+    CAPTURE(rank, status.missing_rank);
+    ++wait;
+    say_who += status.missing_rank_has_posted ? 0 : 1;
+    CHECK((status.missing_rank_has_posted || status.missing_rank == kLate));
+  }
+  CHECK(wait == kRanks - 1);
+  CHECK(say_who == 1);
+  ring.post(kLate, op.spec(kLate, 1));
+  REQUIRE(ring.run_until([&] { return ring.done(0, 1) && ring.done(kLate, 1); }));
+  CHECK(gathered_ops(ring) > 0);
+}
+
 TEST_CASE("which op is gathered follows from ranks and bytes", "[gathered]") {
   collective::ShapeGroup group{.rank = 0,
                                .nranks = 128,
