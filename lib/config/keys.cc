@@ -294,7 +294,7 @@ const std::array kKeys = {
     power_of_two("limits", "active_ops", "", 1, 256, "unfinished ops of a group",
                  GRADWIRE_FIELD(limits.active_ops)),
     integer("limits", "key_memory_mib", "MiB", 1, 1'048'576,
-            "memory for the keys of groups, 10 KiB for each other rank and lane; one user may have "
+            "memory for the keys of groups, 12 KiB for each other rank and lane; one user may have "
             "three quarters of it",
             GRADWIRE_FIELD(limits.key_memory_mib)),
     integer("limits", "lane_chunks", "", 1024, 1 << 26,

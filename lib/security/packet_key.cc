@@ -32,9 +32,10 @@ Cipher best_cipher() noexcept {
 }
 
 std::size_t packet_key_bytes() noexcept {
+  constexpr std::size_t kIvBytes = 64;  // the least that secret memory gives
   // OpenSSL's tables lie in memory of its own, and take about as much.
   constexpr std::size_t kOpenSslBytes = 1'024;
-  return available(Cipher::kIpsecMb) ? ipsec_mb_state_bytes() : kOpenSslBytes;
+  return kIvBytes + (available(Cipher::kIpsecMb) ? ipsec_mb_state_bytes() : kOpenSslBytes);
 }
 
 std::string text_of(Cipher cipher) {

@@ -38,8 +38,10 @@ class GroupKeys {
   /// Of one link's keys in all, lane's and control thread's, with some room to spare; a test counts
   /// them.
   [[nodiscard]] static std::uint64_t link_bytes() noexcept {
-    constexpr std::uint64_t kPacketKeys = 8;  // a hello's and three generations', each both ways
-    constexpr std::uint64_t kOthers = 2'048;
+    // A hello's each way, two generations to the rank and three from there, and each way one more
+    // that is on its way to the lane, or back.
+    constexpr std::uint64_t kPacketKeys = 9;
+    constexpr std::uint64_t kOthers = 2'048;  // LinkSeal, LinkStart, LinkChains: some 1,600
     return kPacketKeys * security::packet_key_bytes() + kOthers;
   }
 

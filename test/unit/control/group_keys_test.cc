@@ -166,6 +166,55 @@ TEST_CASE("a link's keys take no more than is counted, and freeing some at a tim
   CHECK(each > GroupKeys::link_bytes() * 3 / 4);
 }
 
+TEST_CASE("a link that has gone through generations has no more keys than are counted") {
+  Ring ring;
+  constexpr std::uint64_t kNext = std::uint64_t{1} << security::kGenerationBits;
+  constexpr std::size_t kLinks = 4;
+  struct Ends {
+    std::unique_ptr<LinkSeal> here;
+    std::unique_ptr<LinkSeal> there;
+  };
+  std::vector<Ends> ends;
+  std::vector<command::Request> on_their_way;
+  const auto key_of = [&](std::size_t rank, std::uint8_t lane, std::uint16_t other,
+                          security::Direction direction, std::uint64_t generation) {
+    return ring.keys(rank).supply(7, lane, {other, direction, generation}).value();
+  };
+  for (std::uint8_t lane = 0; lane < 2; ++lane) {
+    for (const std::uint16_t rank : {0, 2}) {
+      Ends link{ring.keys(1).make_seal(lane, rank), ring.keys(rank).make_seal(lane, 1)};
+      // One generation on: the row of what is received is full.
+      REQUIRE(sealed_and_opened(*link.there, *link.here, KeyUse::kData, kNext) ==
+              security::OpenResult::kYes);
+      const auto direction = security::Direction::kFrom;
+      REQUIRE(link.here->wants(direction));
+      const auto third = key_of(1, lane, rank, direction, 2);
+      CHECK_FALSE(link.here->supply(direction, std::move(*third.key)));
+      const auto there = key_of(rank, lane, 1, security::Direction::kTo, 2);
+      static_cast<void>(link.there->supply(security::Direction::kTo, std::move(*there.key)));
+      // And one more each way: the next keys are made before the oldest are given back.
+      REQUIRE(sealed_and_opened(*link.there, *link.here, KeyUse::kData, 2 * kNext) ==
+              security::OpenResult::kYes);
+      REQUIRE(sealed_and_opened(*link.here, *link.there, KeyUse::kData, kNext) ==
+              security::OpenResult::kYes);
+      REQUIRE(link.here->wants(direction));
+      REQUIRE(link.here->wants(security::Direction::kTo));
+      on_their_way.push_back(key_of(1, lane, rank, direction, 3));
+      on_their_way.push_back(key_of(1, lane, rank, security::Direction::kTo, 2));
+      ends.push_back(std::move(link));
+    }
+  }
+  const std::size_t most = security::secret_bytes();
+  on_their_way.clear();
+  for (Ends& link : ends) link.here.reset();
+  while (!ring.keys(1).free_some()) {
+  }
+  const std::size_t each = (most - security::secret_bytes()) / kLinks;
+  INFO(each);
+  CHECK(each <= GroupKeys::link_bytes());
+  CHECK(each > GroupKeys::link_bytes() * 9 / 10);
+}
+
 TEST_CASE("a plan has the tokens of its keys") {
   Ring ring;
   const PlanRequest& plan = ring.plans[1];
