@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "collective/data_runs.h"
@@ -32,7 +33,8 @@ class FailsAtOnce final : public reduce::Backend {
   [[nodiscard]] bool runs_at_once() const noexcept override { return true; }
   [[nodiscard]] bool run(const reduce::Entry& entry) noexcept override {
     done_after += failed ? 1 : 0;
-    if (fails_at != entry.kind || failed) return cpu_->run(entry);
+    const bool fails = fails_at == entry.kind || (left > 0 && --left == 0);
+    if (!fails || failed) return cpu_->run(entry);
     failed = true;
     return false;
   }
@@ -41,6 +43,7 @@ class FailsAtOnce final : public reduce::Backend {
   }
 
   std::optional<reduce::Kind> fails_at;
+  int left = 0;  ///< or at the so manieth of any kind
   bool failed = false;
   int done_after = 0;  ///< entries after the one that failed
 
@@ -136,6 +139,36 @@ class Two {
     shard.on_packet(frame, packet, shard.source_of(packet.common, view.source_ip), false, now);
   }
 
+  /// As a lane does: data in runs. Some frames come twice.
+  void deliver_burst(const std::vector<rte_mbuf*>& burst, std::size_t to, std::mt19937_64& random) {
+    Shard& shard = *ranks[to].shard;
+    const auto one = [&](rte_mbuf* frame) {
+      const std::span bytes(rte_pktmbuf_mtod(frame, const std::byte*), frame->pkt_len);
+      if (runs[to].take(0, bytes, frame)) return;
+      runs[to].end(now);
+      wire::FrameView view;
+      wire::Packet packet;
+      REQUIRE(wire::parse_frame(bytes, view) == wire::Drop::kNone);
+      REQUIRE(wire::decode(view.payload, packet) == wire::Drop::kNone);
+      const PacketSource from = shard.source_of(packet.common, view.source_ip);
+      if (packet.common.type == wire::PacketType::kData && from.drop == wire::Drop::kNone) {
+        runs[to].begin(shard, from, packet, false, 0, bytes, view, frame);
+      } else {
+        shard.on_packet(frame, packet, from, false, now);
+      }
+    };
+    for (rte_mbuf* frame : burst) {
+      rte_mbuf* const copy =
+          random() % 8 == 0 ? rte_pktmbuf_copy(frame, spare.get(), 0, UINT32_MAX) : nullptr;
+      one(frame);
+      if (copy != nullptr) one(copy);
+    }
+    runs[to].end(now);
+    shard.flush(now);
+  }
+
+  sim::Pool spare{512, 1'024};
+  std::array<DataRuns, 2> runs;
   std::array<sim::Pool, 2> pools{sim::Pool{512, 1'024}, sim::Pool{512, 1'024}};
   std::array<Rank, 2> ranks;
   TimeNs now = 1'000'000;
@@ -183,4 +216,54 @@ TEST_CASE("nothing of a rank starts after a spilled chunk's load has failed") {
   REQUIRE(rank.backend->failed);
   CHECK(rank.shard->reason().code == AbortCode::kReduceFailed);
   CHECK(rank.backend->done_after == 0);
+}
+
+// Bursts, in which an op's last packets and the next op's first come together, packets that come
+// twice, and buffers that run out: wherever a fold fails, the rank does nothing after that.
+TEST_CASE("wherever a fold fails at once, nothing of the rank is done after that") {
+  std::mt19937_64 random(20261129);
+  int failures = 0;
+  int dry = 0;
+  for (int fails_at = 1; fails_at <= 260; ++fails_at) {
+    CAPTURE(fails_at);
+    Two two;
+    two.rounds(20);
+    for (std::uint64_t op_seq = 1; op_seq <= 2; ++op_seq) {
+      for (Rank& each : two.ranks) each.post(op_seq, op_seq == 1 ? 4'096 : 4'001, two.now);
+    }
+    Rank& fails = two.ranks[fails_at % 2];
+    fails.backend->left = fails_at;
+    for (int i = 0; i < 400 && !fails.backend->failed; ++i) {
+      if (fails.had(EventType::kOpDone) == 2) break;
+      for (std::size_t r = 0; r < 2; ++r) {
+        if (random() % 4 == 0) {
+          two.pools[r].withhold(two.pools[r].withhold_all_but(random() % 4));
+          ++dry;
+        } else {
+          two.pools[r].withhold(0);
+        }
+        std::vector<rte_mbuf*> burst;
+        for (std::uint64_t polls = random() % 5; polls > 0; --polls) {
+          for (rte_mbuf* frame : two.poll(r)) burst.push_back(frame);
+        }
+        two.deliver_burst(burst, 1 - r, random);
+      }
+    }
+    for (sim::Pool& pool : two.pools) {
+      pool.withhold(0);
+      CHECK(pool.double_frees() == 0);
+    }
+    CHECK(fails.backend->done_after == 0);
+    if (!fails.backend->failed) continue;
+    ++failures;
+    two.rounds(20);
+    CHECK(fails.backend->done_after == 0);
+    for (Rank& each : two.ranks) {
+      CHECK(each.had(EventType::kAborted) == 1);
+      CHECK(each.shard->reason().code == AbortCode::kReduceFailed);
+      CHECK(each.shard->reason().culprit_rank == fails_at % 2);
+    }
+  }
+  CHECK(failures > 150);
+  CHECK(dry > 100);
 }
