@@ -212,6 +212,21 @@ TEST_CASE("of many late ranks those are kept for which ops waited longest") {
   CHECK(std::ranges::find(late.ranks(), 99, &LateRanks::Rank::rank) != late.ranks().end());
 }
 
+TEST_CASE("a rank that is late again and again is kept, whoever else was late before or between") {
+  LateRanks late;
+  TimeNs now = 0;
+  // When a job starts many are late, and for long.
+  for (std::uint16_t rank = 0; rank < LateRanks::kMost; ++rank) late.add(rank, 10'000, now);
+  for (int look = 0; look < 20'000; ++look) {
+    late.add(look % 2 == 0 ? 1'000 : static_cast<std::uint16_t>(20 + look % 900), 100, ++now);
+  }
+  const auto found = std::ranges::find(late.ranks(), 1'000, &LateRanks::Rank::rank);
+  REQUIRE(found != late.ranks().end());
+  CHECK(found->waited_ns > 900'000);
+  CHECK(found->waited_ns <= 1'000'000);
+  for (const LateRanks::Rank& other : late.ranks()) CHECK(other.waited_ns <= found->waited_ns);
+}
+
 TEST_CASE("an op that waits for a member of this rank says for which") {
   FakeDaemon daemon;
   daemon.open(1);
