@@ -150,9 +150,12 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.rank = group.downstream_rank();
     wait.text += fmt::format("downstream rank {}{}", wait.rank, what);
   };
-  const auto late = status.waits_for_posts && status.downstream_posted_op_seq >= wait.op_seq
-                        ? late_ranks(group.rank, group.nranks(), status.posted_onwards)
-                        : std::nullopt;
+  // To a rank without members its host says what it has posted only when it answers a ping.
+  const bool on_ring = !group.folds_only();
+  const auto late =
+      on_ring && status.waits_for_posts && status.downstream_posted_op_seq >= wait.op_seq
+          ? late_ranks(group.rank, group.nranks(), status.posted_onwards)
+          : std::nullopt;
   if (status.upstream_silence_ns >= kNotableSilenceNs) {
     wait.neighbor = "upstream";
     wait.rank = group.upstream_rank();
@@ -164,7 +167,7 @@ OpWait op_wait(const Group& group, std::uint8_t lane, const collective::ShardSta
     wait.since = now - status.downstream_silence_ns;
     wait.is_late = true;
     downstream(fmt::format(", silent for {:.3f} s", seconds(status.downstream_silence_ns)));
-  } else if (status.downstream_posted_op_seq < wait.op_seq) {
+  } else if (on_ring && status.downstream_posted_op_seq < wait.op_seq) {
     wait.is_late = true;
     downstream(fmt::format(", whose clients have posted ops only up to {}",
                            status.downstream_posted_op_seq));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <unistd.h>
 
+#include "control/shard_status.h"
 #include "fake_daemon.h"
 
 namespace gradwire::control {
@@ -225,6 +226,25 @@ TEST_CASE("a rank that is late again and again is kept, whoever else was late be
   CHECK(found->waited_ns > 900'000);
   CHECK(found->waited_ns <= 1'000'000);
   for (const LateRanks::Rank& other : late.ranks()) CHECK(other.waited_ns <= found->waited_ns);
+}
+
+TEST_CASE("a rank without members does not take what its host said long ago for what it posted") {
+  Group group;
+  group.table.resize(4);
+  group.wanted.folding_ranks = 1;
+  group.rank = 3;  // it hangs on rank 0
+  collective::ShardStatus status;
+  status.posted_op_seq = 8;
+  status.done_op_seq = 7;
+  status.progress_at = 1'000'000'000;
+  // Rank 0 answers pings alone: it has posted more since.
+  status.downstream_posted_op_seq = 6;
+  status.is_contribution_missing = true;
+  status.missing_rank = 2;
+  const OpWait wait = op_wait(group, 0, status, 1'030'000'000);
+  CHECK(wait.rank == 2);
+  CHECK(wait.is_late);
+  CHECK_THAT(wait.text, Catch::Contains("the contribution of rank 2, whose clients have not"));
 }
 
 TEST_CASE("an op that waits for a member of this rank says for which") {
