@@ -25,6 +25,7 @@ void CommandLane::add_client(ClientPort* client) {
     added->free[i] = static_cast<std::uint16_t>(kRecords - 1 - i);
   }
   clients_.add(std::move(added));
+  dropping_.reserve(clients_.all().size());
 }
 
 ClientPort* CommandLane::remove_client(Request* request) {
@@ -143,6 +144,7 @@ void CommandLane::release_if_done(Group& group) noexcept {
 void CommandLane::release_if_done(Client& client) noexcept {
   if (client.removal == nullptr || !client.groups.empty()) return;
   finished_.push_back(client.removal);
+  std::erase(dropping_, &client);
   clients_.remove(client);
 }
 

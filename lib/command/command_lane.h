@@ -46,10 +46,12 @@ class CommandLane {
   /// The same for completions of groups that have ended, and for what is handed to the lanes.
   static constexpr std::uint32_t kEndingSteps = 64;
   static constexpr std::uint32_t kHandingSteps = 128;
+  /// The same for clients that removed pages, and as many for groups of theirs.
+  static constexpr std::uint32_t kHitSteps = 64;
   /// The most steps of one poll(). What begins within a bound may end above it: the ops that one
   /// command or report completes, and a look at every lane.
   static constexpr std::uint32_t kStepsMax =
-      2 * (2 * kCommandSteps + kEndingSteps + kHandingSteps) + 4 * kMaxMembers;
+      2 * (2 * kCommandSteps + kEndingSteps + kHandingSteps + kHitSteps) + 4 * kMaxMembers;
 
   /// `lanes`: every lane of the daemon, including this one.
   CommandLane(std::span<const LaneRings> lanes, CommandCounters& counters);
@@ -115,6 +117,7 @@ class CommandLane {
 
  private:
   void drop_hit_clients() noexcept;
+  void abort_groups_of_dropped() noexcept;
   bool poll_client(Client& client, std::uint64_t until) noexcept;
   bool hand_out_some() noexcept;
   bool end_some() noexcept;
@@ -151,6 +154,7 @@ class CommandLane {
   std::size_t next_handing_ = 0;
   std::vector<Group*> ending_;  // groups of which not every command is answered yet
   std::size_t next_ending_ = 0;
+  std::vector<Client*> dropping_;  // clients that removed pages and may have groups to be aborted
   std::vector<Request*> drains_;
   std::deque<std::uint32_t> faults_;  // clients that pop_fault() is to report
   std::deque<std::uint64_t> aborts_;  // groups that pop_abort() is to report

@@ -68,7 +68,8 @@ struct Client {
   ClientPort* port = nullptr;
   User* user = nullptr;
   Request* removal = nullptr;
-  std::vector<Group*> groups;  // in which it is a member
+  std::vector<Group*> groups;       // in which it is a member
+  std::size_t groups_to_abort = 0;  // the first ones of these, since it removed pages
   bool faulty = false;
   bool has_held = false;           // a command was read, but its op slot is not free yet
   bool awake = false;              // its queue is checked each round

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a lane lets clients do: memory in use, removal, broken or idle rings.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "command/command_lane.h"
 #include "command_fixture.h"
-#include "ipc/bus_guard.h"
-#include "ipc/unique_fd.h"
 
 using namespace gradwire;
 using namespace gradwire::command;
@@ -328,42 +323,4 @@ TEST_CASE("memory that waits to be freed costs rounds nothing, however much memo
   }
   fixture.op_done(1);
   CHECK(fixture.finished() == &remove);
-}
-
-TEST_CASE("a client that removed pages is cut off in the next round, and its group aborts") {
-  REQUIRE(ipc::install_bus_guard());
-  std::uint32_t owner = 0;
-  while (ipc::take_hit(owner)) continue;
-  CommandFixture fixture(1);
-  TestClient& hostile = fixture.add_client(1);
-  fixture.add_client(2);
-  fixture.add_group({2, 1});
-  fixture.add_group({2}, 0x2002);
-  constexpr std::size_t kPage = 4096;
-  const ipc::UniqueFd fd(::memfd_create("pages", MFD_CLOEXEC));
-  REQUIRE(::ftruncate(fd.get(), kPage) == 0);
-  void* const data = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  REQUIRE(data != MAP_FAILED);
-  const ipc::GuardedRange guard(data, kPage, kPage, 1);
-  REQUIRE(::ftruncate(fd.get(), 0) == 0);
-  *static_cast<volatile char*>(data) = 1;
-
-  REQUIRE(hostile.queue.push_command(CommandFixture::command(1)));
-  fixture.commands->poll();
-  CHECK(fixture.counters.commands == 0);  // it is read no more
-  std::uint32_t client_id = 0;
-  AbortReason why;
-  REQUIRE(fixture.commands->has_news());
-  REQUIRE(fixture.commands->pop_fault(client_id, why));
-  CHECK(client_id == 1);
-  CHECK_THAT(why.detail, Catch::Contains("removed pages"));
-  std::uint64_t handle = 0;
-  REQUIRE(fixture.commands->pop_abort(handle, why));
-  CHECK(handle == CommandFixture::kGroup);
-  CHECK(why.code == AbortCode::kClientDied);
-  CHECK(why.culprit_rank == 1);
-  CHECK_THAT(why.detail, Catch::Contains("member 1 removed pages"));
-  CHECK_FALSE(fixture.commands->pop_abort(handle, why));  // the other client's group goes on
-  CHECK_FALSE(fixture.commands->pop_fault(client_id, why));
-  ::munmap(data, kPage);
 }
