@@ -14,10 +14,12 @@
 namespace gradwire::control {
 namespace {
 
-/// Notices taken in one round, so that a flood of them does not keep the control socket waiting.
 /// Of a key that is made while a group runs: some 10 microseconds.
 constexpr std::uint64_t kKeySteps = 10;
+/// Notices taken in one round, so that a flood of them does not keep the control socket waiting.
 constexpr std::uint64_t kNoticesPerRound = 1024;
+/// What they may cause: each may answer 64 members. The last one may exceed it.
+constexpr std::uint64_t kNoticeStepsPerRound = 4'096;
 /// Groups of which a round looks whether their members have left in time; they take turns.
 constexpr std::size_t kLeaveLooksPerRound = 64;
 
@@ -57,7 +59,7 @@ Manager::Manager(const ManagerOptions& options, LaneControl& lanes, ClientMemory
       closers_(closers),
       memories_(options_, memory, client_table_, requests_, replies_, work_, stopping_, worker_,
                 closers),
-      ends_(options_.limits, lanes, groups_, client_table_, requests_, replies_),
+      ends_(options_.limits, lanes, groups_, client_table_, requests_, replies_, work_),
       drain_(client_table_, groups_, requests_, replies_),
       keys_(
           options_.keys, options.daemon.incarnation,
@@ -191,14 +193,16 @@ void Manager::poll(TimeNs now) {
 
 void Manager::take_notices(TimeNs now) {
   work_.begin_round();
+  ends_.begin_round();
   command::Notice notice;
+  const std::uint64_t until = work_.steps() + kNoticeStepsPerRound;
   std::uint64_t taken = 0;
-  for (; taken < kNoticesPerRound && lanes_.next_notice(notice); ++taken) {
+  for (; taken < kNoticesPerRound && work_.steps() < until && lanes_.next_notice(notice); ++taken) {
     work_.add(1);
     ++progress_.notices;
     on_notice(notice, now);
   }
-  progress_.notices_wait = taken == kNoticesPerRound;
+  progress_.notices_wait = taken == kNoticesPerRound || work_.steps() >= until;
   if (progress_.notices_wait) work_.leave_some();
 }
 

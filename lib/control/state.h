@@ -119,6 +119,7 @@ struct Member {
   std::optional<PendingReply> join_reply;
   std::optional<PendingReply> leave_reply;
   bool left = false;  ///< it left or is dead, and posts no more ops
+  bool told = false;  ///< of the group's abort
 
   [[nodiscard]] bool joined() const noexcept { return client_id != 0; }
 };

@@ -14,6 +14,9 @@
 
 namespace gradwire::control {
 
+/// Of a message to a client's socket.
+inline constexpr std::uint64_t kSendSteps = 2;
+
 class WorkMeter {
  public:
   /// @param charge  ManagerOptions::charge

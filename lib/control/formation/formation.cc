@@ -275,7 +275,10 @@ void Formation::on_lane_formed(Group& group, std::uint8_t lane, TimeNs now) {
   body.payload_bytes = group.wanted.payload_bytes;
   body.lanes = group.wanted.lanes;
   for (Member& member : group.members) {
-    if (member.join_reply) replies_.send(*member.join_reply, ipc::bytes_of(body));
+    if (member.join_reply) {
+      replies_.send(*member.join_reply, ipc::bytes_of(body));
+      work_.add(kSendSteps);
+    }
     member.join_reply.reset();
   }
 }

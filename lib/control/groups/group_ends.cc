@@ -30,13 +30,15 @@ AbortReason reason_here(const Group& group, AbortCode code, const std::string& d
 }
 
 GroupEnds::GroupEnds(const Limits& limits, LaneControl& lanes, GroupTable& groups,
-                     const ClientTable& clients, LaneRequests& requests, Replies& replies)
+                     const ClientTable& clients, LaneRequests& requests, Replies& replies,
+                     WorkMeter& work)
     : limits_(limits),
       lanes_(lanes),
       groups_(groups),
       clients_(clients),
       requests_(requests),
-      replies_(replies) {}
+      replies_(replies),
+      work_(work) {}
 
 GroupEnds::~GroupEnds() {
   for (const auto& [handle, group] : groups_.all()) {
@@ -64,6 +66,7 @@ void GroupEnds::leave(const PendingReply& to, Client& client, std::span<const st
   if (!found) return replies_.error(to, found.error());
   Group& group = **found;
   Member& member = *group.member_of(client.id);
+  tell(group, member);
   member.left = true;
   if (group.state == GroupState::kClosed) {
     replies_.send(to, {});
@@ -91,7 +94,7 @@ void GroupEnds::abort(const PendingReply& to, Client& client, std::span<const st
   const auto found = group_of(client, wanted->group_handle);
   if (!found) return replies_.error(to, found.error());
   Group& group = **found;
-  const Member& member = *group.member_of(client.id);
+  Member& member = *group.member_of(client.id);
   const auto index = static_cast<std::uint32_t>(&member - group.members.data());
   std::string detail =
       group.folds_only() ? fmt::format("its client (pid {})", member.pid)
@@ -102,6 +105,7 @@ void GroupEnds::abort(const PendingReply& to, Client& client, std::span<const st
   }
   // The client hears of the abort before the answer, so that it knows of it when its call returns.
   abort(group, reason_here(group, AbortCode::kClientAbort, detail), kNoLane, now);
+  tell(group, member);
   replies_.send(to, {});
 }
 
@@ -121,16 +125,8 @@ void GroupEnds::abort(Group& group, const AbortReason& reason, int from_lane, Ti
       requests_.send(lane, abort);
     }
   }
-  ipc::GroupAbortedEvent event;
-  event.group_handle = group.handle;
-  ipc::copy_text(event.text, text);
-  for (const Member& member : group.members) {
-    // A member that still waits for its join reply gets the error as that reply. One that has left
-    // and waits for the close is told too, since its ops may not have finished.
-    const Client* client = clients_.by_id(member.client_id);
-    if (client == nullptr || client->retired || (member.left && !member.leave_reply)) continue;
-    replies_.event(client->connection, ipc::MessageType::kGroupAborted, ipc::bytes_of(event));
-  }
+  untold_.push_back(group.handle);
+  tell_some();
   // Members that have left wait for the close, and now only for that.
   group.leave_deadline = kNever;
   const auto leaving = [](const Member& member) { return member.left; };
@@ -139,11 +135,48 @@ void GroupEnds::abort(Group& group, const AbortReason& reason, int from_lane, Ti
   }
 }
 
+void GroupEnds::begin_round() {
+  told_ = 0;
+  tell_some();
+}
+
+void GroupEnds::tell_some() {
+  while (!untold_.empty()) {
+    Group* const group = groups_.by_handle(untold_.front());
+    if (group != nullptr) {
+      for (Member& member : group->members) {
+        if (member.told) continue;
+        if (told_ >= kToldPerRound) return work_.leave_some();
+        tell(*group, member);
+      }
+    }
+    untold_.pop_front();
+  }
+}
+
+void GroupEnds::tell(const Group& group, Member& member) {
+  if (!group.reason.is_set() || member.told) return;
+  member.told = true;
+  // A member that still waits for its join reply gets the error as that reply. One that has left
+  // and waits for the close is told too, since its ops may not have finished.
+  const Client* client = clients_.by_id(member.client_id);
+  if (client == nullptr || client->retired || (member.left && !member.leave_reply)) return;
+  ipc::GroupAbortedEvent event;
+  event.group_handle = group.handle;
+  ipc::copy_text(event.text, describe(group.reason));
+  replies_.event(client->connection, ipc::MessageType::kGroupAborted, ipc::bytes_of(event));
+  ++told_;
+  work_.add(kSendSteps);
+}
+
 void GroupEnds::fail_formation(Group& group, const Error& error, const AbortReason& reason,
                                TimeNs now) {
   spdlog::warn("{}: {}", key_text(group.key), error.message);
   for (Member& member : group.members) {
-    if (member.join_reply) replies_.error(*member.join_reply, error);
+    if (member.join_reply) {
+      replies_.error(*member.join_reply, error);
+      work_.add(kSendSteps);
+    }
     member.join_reply.reset();
     member.left = true;
   }
@@ -182,7 +215,11 @@ void GroupEnds::on_lane_closed(Group& group, std::uint8_t lane, TimeNs now) {
   group.become(GroupState::kClosed, now);
   spdlog::info("group {:016x} epoch {} closed", group.key.group_id, group.key.epoch);
   for (Member& member : group.members) {
-    if (member.leave_reply) replies_.send(*member.leave_reply, {});
+    if (member.leave_reply) {
+      tell(group, member);
+      replies_.send(*member.leave_reply, {});
+      work_.add(kSendSteps);
+    }
     member.leave_reply.reset();
   }
   forget_if_left(group.handle);

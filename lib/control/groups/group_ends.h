@@ -9,11 +9,17 @@
 /// that members still post are answered with the reason.
 /// - When a client dies, its groups abort and leave the lanes at once; a closed group is kept until
 /// its living members leave.
+/// - A client's death may abort hundreds of groups of 64 members each, so a round tells
+/// kToldPerRound members, and the next ones tell the rest. Who leaves, or asked for the abort, is
+/// told before its answer.
 /// - Formation that fails leaves nothing behind: members get an error and no handle.
 ///
 /// The control thread owns it; time is a parameter; it allocates.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 
@@ -25,6 +31,7 @@
 #include "control/lanes/lane_requests.h"
 #include "control/options.h"
 #include "control/replies.h"
+#include "control/work_meter.h"
 
 namespace gradwire::control {
 
@@ -36,11 +43,16 @@ class GroupEnds {
  public:
   /// All of them outlive it.
   GroupEnds(const Limits& limits, LaneControl& lanes, GroupTable& groups,
-            const ClientTable& clients, LaneRequests& requests, Replies& replies);
+            const ClientTable& clients, LaneRequests& requests, Replies& replies, WorkMeter& work);
   /// Destroys the plans that lanes still have; the lanes must be stopped before.
   ~GroupEnds();
   GroupEnds(const GroupEnds&) = delete;
   GroupEnds& operator=(const GroupEnds&) = delete;
+
+  /// How many members a round tells of aborts.
+  static constexpr std::size_t kToldPerRound = 512;
+  /// Tells those of earlier rounds.
+  void begin_round();
 
   // Requests of members.
   void leave(const PendingReply& to, Client& client, std::span<const std::byte> body, TimeNs now);
@@ -66,6 +78,9 @@ class GroupEnds {
   [[nodiscard]] Result<Group*> group_of(const Client& client, std::uint64_t handle);
   void ask_to_leave(Group& group);
   void forget_if_left(std::uint64_t handle);
+  /// Of aborts, as many members as this round may still tell.
+  void tell_some();
+  void tell(const Group& group, Member& member);
 
   const Limits& limits_;
   LaneControl& lanes_;
@@ -73,6 +88,9 @@ class GroupEnds {
   const ClientTable& clients_;
   LaneRequests& requests_;
   Replies& replies_;
+  WorkMeter& work_;
+  std::deque<std::uint64_t> untold_;  ///< groups that aborted, of which not all members were told
+  std::size_t told_ = 0;              ///< members in this round
 };
 
 }  // namespace gradwire::control
