@@ -28,7 +28,6 @@ LONGER = {
     "python/gradwire/torch/hook.py": "one DDP hook",
     "test/fuzz/connection.cc": "one target: its actions are the format of its corpus",
     "test/fuzz/contributions.cc": "one target: its actions are the format of its corpus",
-    "test/fuzz/tiles.cc": "one target: its actions are the format of its corpus",
     "test/fuzz/transfers.cc": "one target: its actions are the format of its corpus",
 }
 ROOMS = {"lib", "app", "drivers", "test", "scripts"}
