@@ -102,7 +102,7 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (has_neighbors && (c.packet_pool == nullptr || c.control_pool == nullptr))
     return bad("a shard with neighbors needs its two mempools");
   if (has_neighbors &&
-      (c.to_downstream.bytes() == 0 || (needs_upstream && c.to_upstream.bytes() == 0)))
+      (c.downstream.frame.bytes() == 0 || (needs_upstream && c.upstream.frame.bytes() == 0)))
     return bad("a shard with neighbors needs the frames that lead to them");
   if (c.two_step_bytes != 0 &&
       (c.direct_bytes == 0 || c.two_step_bytes > kTwoStepBytesMax || c.two_step_bytes % 1024 != 0))
@@ -163,7 +163,7 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (c.payload_pool != nullptr && c.seals != nullptr)
     return bad("payloads in a GPU's memory pass no CPU that could seal them (security.mode)");
   if (has_neighbors && rte_pktmbuf_data_room_size(c.packet_pool) <
-                           RTE_PKTMBUF_HEADROOM + c.to_downstream.bytes() + wire::kHeaderBytes +
+                           RTE_PKTMBUF_HEADROOM + c.downstream.frame.bytes() + wire::kHeaderBytes +
                                c.payload_bytes + seal_bytes(c))
     return bad(fmt::format("a payload of {} bytes does not fit the mempool's data room of {}",
                            c.payload_bytes, rte_pktmbuf_data_room_size(c.packet_pool)));
@@ -185,7 +185,7 @@ transport::SenderConfig sender_config(const ShardConfig& config) noexcept {
 
 std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept {
   return config.payload_bytes * config.payload_scale +
-         static_cast<std::uint32_t>(wire::kHeaderBytes + config.to_downstream.bytes() +
+         static_cast<std::uint32_t>(wire::kHeaderBytes + config.downstream.frame.bytes() +
                                     seal_bytes(config));
 }
 
@@ -197,7 +197,7 @@ std::uint64_t window_bytes(const ShardConfig& config) noexcept {
 std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // A hello each way by each further path.
   const auto further_hellos = static_cast<std::uint32_t>(
-      2 * (config.downstream_others.size() + config.upstream_others.size()));
+      2 * (config.downstream.others.size() + config.upstream.others.size()));
   // It keeps none from one round to the next: what it sends in one has places in an outbox. And a
   // hello both ways.
   if (config.transfers_alone) {

@@ -98,7 +98,7 @@ struct LinkPath {
 
 /// How packets go to a rank and come from it, from the table.
 struct PeerAddress {
-  std::uint64_t incarnation = 0;  ///< of its daemon; for a rank without members alone
+  std::uint64_t incarnation = 0;  ///< of its daemon; hellos say it
   LinkTokens tokens;
   wire::IpAddress ip;            ///< packets from elsewhere are foreign
   wire::FrameTemplate frame;     ///< of packets that go there
@@ -143,27 +143,15 @@ struct ShardConfig {
   const ProcessLayout* layout = nullptr;  ///< nullptr: every rank has as many. Outlives the shard
   std::uint8_t lane = 0;
   std::uint8_t lanes = 1;
-  std::uint32_t payload_bytes = 0;         ///< multiple of 64, the same on every rank
-  std::uint64_t table_digest = 0;          ///< of the group's table, the same on every rank
-  std::uint64_t incarnation = 0;           ///< of this daemon
-  std::uint64_t upstream_incarnation = 0;  ///< from the table
-  std::uint64_t downstream_incarnation = 0;
-  LinkTokens upstream_tokens;
-  LinkTokens downstream_tokens;
+  std::uint32_t payload_bytes = 0;  ///< multiple of 64, the same on every rank
+  std::uint64_t table_digest = 0;   ///< of the group's table, the same on every rank
+  std::uint64_t incarnation = 0;    ///< of this daemon
+  /// The neighbors on the ring. With two ranks they are one rank: all goes downstream, and the
+  /// upstream's address is the one that counts. Frames of further paths are as long as the first's.
+  PeerAddress downstream;
+  PeerAddress upstream;
   /// Keys of packets that go to other ranks and come from there. nullptr: packets are not sealed.
   std::shared_ptr<Seals> seals;
-  wire::FrameTemplate to_downstream;
-  wire::FrameTemplate to_upstream;  ///< not with two ranks: all goes downstream
-  wire::IpAddress downstream_ip;    ///< packets from elsewhere are foreign
-  wire::IpAddress upstream_ip;      ///< with two ranks the one that counts
-  /// Indexes of the lane's ports by which frames of the templates go.
-  std::uint16_t downstream_port = 0;
-  std::uint16_t upstream_port = 0;
-  /// Further paths to the neighbors, for when those are silent. Frames are as long as theirs.
-  std::vector<LinkPath> downstream_others;
-  std::vector<LinkPath> upstream_others;
-  SourcePorts downstream_sources;
-  SourcePorts upstream_sources;
   rte_mempool* packet_pool = nullptr;  ///< data room >= frame headers + 64 + payload_bytes
   /// Where payloads lie in mbufs of their own, in a GPU's memory: the CPU neither reads nor writes
   /// them, frames are a header of packet_pool and a payload behind it, and the backend makes CRCs.

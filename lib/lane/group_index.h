@@ -84,9 +84,9 @@ class GroupIndex {
  private:
   template <class Action>
   static void for_each_source(const collective::ShardConfig& config, Action&& action) {
-    action(config.upstream_ip);
-    action(config.downstream_ip);
-    for (const auto* others : {&config.upstream_others, &config.downstream_others}) {
+    action(config.upstream.ip);
+    action(config.downstream.ip);
+    for (const auto* others : {&config.upstream.others, &config.downstream.others}) {
       for (const collective::LinkPath& path : *others) action(path.ip);
     }
   }

@@ -110,7 +110,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   }
   if (placement.shard->has_rails() &&
       (!may_use(placement.down_port) || !may_use(placement.up_port) ||
-       !may_use_all(wanted.downstream_others) || !may_use_all(wanted.upstream_others))) {
+       !may_use_all(wanted.downstream.others) || !may_use_all(wanted.upstream.others))) {
     return false;
   }
 
@@ -122,7 +122,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   free->up_port = placement.up_port;
   free->any_ports = any_ports;
   free->full_frame_bytes =
-      static_cast<std::uint32_t>(placement.shard->config().to_downstream.bytes() +
+      static_cast<std::uint32_t>(placement.shard->config().downstream.frame.bytes() +
                                  wire::kHeaderBytes + placement.shard->config().payload_bytes);
   in_use_.push_back(index);
   awake_.push_back(index);

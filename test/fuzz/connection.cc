@@ -54,19 +54,19 @@ collective::ShardConfig config_from(Input& input) {
   config.incarnation = 100;
   // With two ranks both are one.
   const bool one = config.nranks == 2;
-  config.upstream_incarnation = kUpstream;
-  config.downstream_incarnation = one ? kUpstream : kDownstream;
-  config.upstream_tokens = {203, kUpstreamToken};
-  config.downstream_tokens = {one ? 203u : 204u, one ? kUpstreamToken : kDownstreamToken};
+  config.upstream.incarnation = kUpstream;
+  config.downstream.incarnation = one ? kUpstream : kDownstream;
+  config.upstream.tokens = {203, kUpstreamToken};
+  config.downstream.tokens = {one ? 203u : 204u, one ? kUpstreamToken : kDownstreamToken};
   wire::FrameAddresses addresses;
   addresses.source_ip = ip(1);
   addresses.destination_ip = ip(2);
-  config.to_downstream = *wire::FrameTemplate::make(addresses);
+  config.downstream.frame = *wire::FrameTemplate::make(addresses);
   addresses.destination_ip = ip(3);
-  config.to_upstream = *wire::FrameTemplate::make(addresses);
-  config.downstream_ip = ip(one ? 3 : 2);
-  config.upstream_ip = ip(3);
-  config.downstream_sources = config.upstream_sources = {wire::kSourcePortsMax, true};
+  config.upstream.frame = *wire::FrameTemplate::make(addresses);
+  config.downstream.ip = ip(one ? 3 : 2);
+  config.upstream.ip = ip(3);
+  config.downstream.sources = config.upstream.sources = {wire::kSourcePortsMax, true};
   const std::uint8_t room = input.u8();
   config.packet_pool = (room & 1) != 0 ? small_pool : large_pool;
   config.control_pool = control_pool;
@@ -219,7 +219,7 @@ class Run {
     header.group_tag = wire::group_tag(config_.key);
     header.from_rank = rank_of(down);
     header.packet_number = number();
-    header.token = (down ? config_.upstream_tokens : config_.downstream_tokens).from;
+    header.token = (down ? config_.upstream.tokens : config_.downstream.tokens).from;
     return header;
   }
   /// The neighbor that sends down, or up.
@@ -252,7 +252,7 @@ class Run {
     const std::uint16_t n = config_.nranks;
     wire::HelloBody body;
     body.key = config_.key;
-    body.incarnation = down ? config_.upstream_incarnation : config_.downstream_incarnation;
+    body.incarnation = down ? config_.upstream.incarnation : config_.downstream.incarnation;
     body.payload_bytes = config_.payload_bytes;
     body.from_rank = rank_of(down);
     body.to_rank = config_.rank;
@@ -499,7 +499,7 @@ class Run {
     const wire::CommonHeader& header = decoded_.common;
     FUZZ_CHECK(header.from_rank == config_.rank);
     FUZZ_CHECK(header.group_tag == wire::group_tag(config_.key));
-    FUZZ_CHECK(header.token == (down ? config_.downstream_tokens : config_.upstream_tokens).to);
+    FUZZ_CHECK(header.token == (down ? config_.downstream.tokens : config_.upstream.tokens).to);
     // No packet number is used twice on a link, whatever the type.
     const std::size_t link = down || config_.nranks == 2 ? 0 : 1;
     FUZZ_CHECK(numbers_sent_[link].insert(header.packet_number).second);

@@ -56,14 +56,14 @@ inline void add_peers(collective::ShardConfig& config, std::uint16_t up, std::ui
                             {},
                             {wire::kSourcePortsMax, true}});
   }
-  config.upstream_incarnation = kIncarnation + up;
-  config.downstream_incarnation = kIncarnation + down;
-  config.upstream_tokens = config.peers[up].tokens;
-  config.downstream_tokens = config.peers[down].tokens;
-  config.to_upstream = config.peers[up].frame;
-  config.to_downstream = config.peers[down].frame;
-  config.upstream_ip = ip(up);
-  config.downstream_ip = ip(down);
+  config.upstream.incarnation = kIncarnation + up;
+  config.downstream.incarnation = kIncarnation + down;
+  config.upstream.tokens = config.peers[up].tokens;
+  config.downstream.tokens = config.peers[down].tokens;
+  config.upstream.frame = config.peers[up].frame;
+  config.downstream.frame = config.peers[down].frame;
+  config.upstream.ip = ip(up);
+  config.downstream.ip = ip(down);
 }
 
 /// What a packet of that rank begins with.

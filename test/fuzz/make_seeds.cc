@@ -59,15 +59,15 @@ class Pair {
       config.nranks = 2;
       config.payload_bytes = 128;
       config.incarnation = 100u + rank;
-      config.upstream_incarnation = config.downstream_incarnation = 101u - rank;
-      config.upstream_tokens = config.downstream_tokens = {10u + rank, 11u - rank};
+      config.upstream.incarnation = config.downstream.incarnation = 101u - rank;
+      config.upstream.tokens = config.downstream.tokens = {10u + rank, 11u - rank};
       wire::FrameAddresses addresses;
       addresses.source_ip = {.family = 4, .bytes = {10, 0, 0, static_cast<std::uint8_t>(rank)}};
       addresses.destination_ip = {.family = 4,
                                   .bytes = {10, 0, 0, static_cast<std::uint8_t>(1 - rank)}};
       if (rank == 1) addresses.vlan_id = 5;
-      config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
-      config.downstream_ip = config.upstream_ip = addresses.destination_ip;
+      config.downstream.frame = config.upstream.frame = *wire::FrameTemplate::make(addresses);
+      config.downstream.ip = config.upstream.ip = addresses.destination_ip;
       config.packet_pool = config.control_pool = pool;
       auto made = collective::Shard::create(config, reduce::make_cpu_backend(16));
       FUZZ_CHECK(made.has_value());

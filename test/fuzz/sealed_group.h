@@ -244,8 +244,8 @@ class SealedGroup {
       config.peers[other].tokens = {link(place.lane, place.rank, other).token(),
                                     link(place.lane, other, place.rank).token()};
     }
-    config.upstream_tokens = config.peers[collective::upstream_rank(place.rank, nranks_)].tokens;
-    config.downstream_tokens =
+    config.upstream.tokens = config.peers[collective::upstream_rank(place.rank, nranks_)].tokens;
+    config.downstream.tokens =
         config.peers[collective::downstream_rank(place.rank, nranks_)].tokens;
     config.seals = make_seals(place);
     auto made = collective::Shard::create(config, reduce::make_cpu_backend(16));

@@ -50,7 +50,7 @@ class Forger {
     common_.group_tag = wire::group_tag(config.key);
     common_.from_rank = down ? collective::upstream_rank(config.rank, config.nranks)
                              : collective::downstream_rank(config.rank, config.nranks);
-    common_.token = (down ? config.upstream_tokens : config.downstream_tokens).from ^ wrong;
+    common_.token = (down ? config.upstream.tokens : config.downstream.tokens).from ^ wrong;
   }
   void send(wire::PacketType type, TimeNs now) {
     const collective::ShardConfig& config = shard_.config();
@@ -70,7 +70,7 @@ class Forger {
     }
     const bool from_upstream = down_ || config.nranks == 2;
     auto from =
-        shard_.source_of(packet.common, from_upstream ? config.upstream_ip : config.downstream_ip);
+        shard_.source_of(packet.common, from_upstream ? config.upstream.ip : config.downstream.ip);
     if (from.drop == wire::Drop::kNone && from.sealed) {
       std::span<const std::byte> sealed(room, bytes);
       from.drop = shard_.open(packet.common, frame, sealed);
@@ -98,7 +98,7 @@ class Forger {
       case wire::PacketType::kHelloAck: {
         wire::HelloBody body;
         body.key = config.key;
-        body.incarnation = down_ ? config.upstream_incarnation : config.downstream_incarnation;
+        body.incarnation = down_ ? config.upstream.incarnation : config.downstream.incarnation;
         body.table_digest = config.table_digest + (differs_ ? 1 : 0);
         body.members = differs_ ? 0 : config.members_said();
         body.folding_ranks = config.folding_ranks;

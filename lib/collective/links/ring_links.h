@@ -20,15 +20,15 @@ namespace gradwire::collective {
   return link_count(config.nranks) + (config.rank < config.folding_ranks ? 1 : 0);
 }
 
-/// To any rank, off the ring.
-[[nodiscard]] inline LinkAddress link_to_peer(const ShardConfig& config, std::uint16_t rank) {
-  const PeerAddress& peer = config.peers[rank];
+/// Without what the link is for.
+[[nodiscard]] inline LinkAddress link_to(const ShardConfig& config, std::uint16_t rank,
+                                         const PeerAddress& peer) {
   LinkAddress link;
   link.rank = rank;
   link.own_rank = config.rank;
   link.lane = config.lane;
   link.group_tag = wire::group_tag(config.key);
-  link.box = link.ack_box = Outbox::kAny;
+  link.incarnation = peer.incarnation;
   link.tokens = peer.tokens;
   link.seals = config.seals.get();
   link.ip = peer.ip;
@@ -39,56 +39,45 @@ namespace gradwire::collective {
   return link;
 }
 
+/// To any rank, off the ring.
+[[nodiscard]] inline LinkAddress link_to_peer(const ShardConfig& config, std::uint16_t rank) {
+  LinkAddress link = link_to(config, rank, config.peers[rank]);
+  link.box = link.ack_box = Outbox::kAny;
+  return link;
+}
+
 /// To the rank without members that hangs on this one.
 [[nodiscard]] inline LinkAddress link_to_attached(const ShardConfig& config, LinkIndex index) {
   LinkAddress link = link_to_peer(config, static_cast<std::uint16_t>(config.nranks + config.rank));
   link.index = index;
   link.gets_data = link.brings_data = true;
   link.role = LinkRole::kAttached;
-  link.incarnation = config.peers[link.rank].incarnation;
   return link;
 }
 
 /// @param index  below link_count(config).
 [[nodiscard]] inline LinkAddress ring_link(const ShardConfig& config, LinkIndex index) {
   if (index == link_count(config.nranks)) return link_to_attached(config, index);
-  LinkAddress link;
+  const bool gets_data = index == kDownstream;
+  LinkAddress link =
+      gets_data ? link_to(config,
+                          config.folds_only() ? attached_rank(config.rank, config.nranks)
+                                              : downstream_rank(config.rank, config.nranks),
+                          config.downstream)
+                : link_to(config, upstream_rank(config.rank, config.nranks), config.upstream);
   link.index = index;
-  link.own_rank = config.rank;
-  link.lane = config.lane;
-  link.group_tag = wire::group_tag(config.key);
-  link.seals = config.seals.get();
   link.role = config.folds_only()      ? LinkRole::kHost
               : config.transfers_alone ? LinkRole::kQuiet
                                        : LinkRole::kRing;
-  link.gets_data = index == kDownstream;
+  link.gets_data = gets_data;
   link.brings_data = config.folds_only() || index == upstream_link(config.nranks);
   link.box = link.gets_data ? Outbox::kDown : Outbox::kUp;
   link.ack_box = link.brings_data ? Outbox::kUp : Outbox::kDown;
-  if (link.gets_data) {
-    link.rank = config.folds_only() ? attached_rank(config.rank, config.nranks)
-                                    : downstream_rank(config.rank, config.nranks);
-    link.incarnation = config.downstream_incarnation;
-    link.tokens = config.downstream_tokens;
-    link.ip = config.downstream_ip;
-    link.frame = config.to_downstream;
-    link.port = config.downstream_port;
-    link.others = config.downstream_others;
-    link.sources = config.downstream_sources;
-  } else {
-    link.rank = upstream_rank(config.rank, config.nranks);
-    link.incarnation = config.upstream_incarnation;
-    link.tokens = config.upstream_tokens;
-    link.frame = config.to_upstream;
-    link.port = config.upstream_port;
-    link.others = config.upstream_others;
-    link.sources = config.upstream_sources;
-  }
   // What comes from the rank before comes the way that its data takes, acknowledgements too if it
   // is the next rank as well.
   if (!link.brings_data) return link;
   if (link.others.empty() || !link.gets_data) {
-    link.ip = config.upstream_ip;
+    link.ip = config.upstream.ip;
     return link;
   }
   // Of two ranks each may have paired the addresses in its own way.
@@ -98,14 +87,14 @@ namespace gradwire::collective {
                                    [&](const LinkPath& other) { return other.ip == path.ip; });
     if (!known) link.others.push_back(path);
   };
-  add({config.upstream_ip, config.to_upstream, config.upstream_port});
-  for (const LinkPath& path : config.upstream_others) add(path);
+  add({config.upstream.ip, config.upstream.frame, config.upstream.port});
+  for (const LinkPath& path : config.upstream.others) add(path);
   return link;
 }
 
 /// Before a packet that carries data: Ethernet, IP and UDP.
 [[nodiscard]] inline std::size_t data_frame_bytes(const ShardConfig& config) noexcept {
-  return config.to_downstream.bytes();
+  return config.downstream.frame.bytes();
 }
 
 }  // namespace gradwire::collective

@@ -52,7 +52,7 @@ Rails::Rails(const ShardConfig& config, Neighbors& neighbors, Greetings& greetin
     : neighbors_(neighbors),
       greetings_(greetings),
       counters_(counters),
-      several_paths_(!config.downstream_others.empty() || !config.upstream_others.empty() ||
+      several_paths_(!config.downstream.others.empty() || !config.upstream.others.empty() ||
                      std::any_of(config.peers.begin(), config.peers.end(),
                                  [](const PeerAddress& peer) { return !peer.others.empty(); })),
       watches_paths_(several_paths_ ||

@@ -90,25 +90,17 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     if (request.downstream.empty() || request.upstream.empty() || lane >= request.tokens.size()) {
       return fail(ErrorCode::kInternal, "a group of several ranks was planned without a neighbor");
     }
-    config.upstream_tokens = request.tokens[lane].upstream;
-    config.downstream_tokens = request.tokens[lane].downstream;
-    const NeighborPath& downstream = path_of(request.downstream, lane);
-    const NeighborPath& upstream = path_of(request.upstream, lane);
-    auto down = frames_to(downstream, lane);
+    auto down = address_of(request.downstream, request.tokens[lane].downstream, lane);
     if (!down) return tl::unexpected(down.error());
-    auto up = frames_to(upstream, lane);
+    auto up = address_of(request.upstream, request.tokens[lane].upstream, lane);
     if (!up) return tl::unexpected(up.error());
-    config.to_downstream = *down;
-    config.to_upstream = *up;
-    config.downstream_ip = downstream.remote_ip;
-    config.upstream_ip = upstream.remote_ip;
-    config.downstream_incarnation = downstream.incarnation;
-    config.upstream_incarnation = upstream.incarnation;
-    config.downstream_port = placement.down_port = downstream.port;
+    placement.down_port = down->port;
     // With two ranks, one link carries both directions, and everything is sent downstream.
     const bool one_link = request.nranks == 2 || request.folds_only();
-    placement.up_port = one_link ? downstream.port : upstream.port;
-    config.upstream_port = upstream.port;
+    placement.up_port = one_link ? down->port : up->port;
+    config.downstream = std::move(*down);
+    config.upstream = std::move(*up);
+    const NeighborPath& upstream = path_of(request.upstream, lane);
     config.received_mbufs_are_exclusive = true;
     for (const auto* paths : {&request.downstream, &request.upstream}) {
       // Data comes from upstream alone, which with two ranks is the same rank.
@@ -117,10 +109,6 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
         config.received_mbufs_are_exclusive &= datapath_.ports()[path.port]->row().rx_exclusive;
       }
     }
-    config.downstream_sources = sources_to(downstream);
-    config.upstream_sources = sources_to(upstream);
-    config.downstream_others = others(request.downstream, lane, *down);
-    config.upstream_others = others(request.upstream, lane, *up);
   }
   if (request.transfers_alone) settle_transfers_alone(config);
   if (auto added = add_peers(config, request, lane); !added) return tl::unexpected(added.error());
@@ -158,6 +146,17 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   return placement;
 }
 
+Result<collective::PeerAddress> PlanMaker::address_of(std::span<const NeighborPath> paths,
+                                                      const collective::LinkTokens& tokens,
+                                                      std::uint8_t lane) const {
+  const NeighborPath& path = path_of(paths, lane);
+  const auto frame = frames_to(path, lane);
+  if (!frame) return tl::unexpected(frame.error());
+  return collective::PeerAddress{path.incarnation, tokens,    path.remote_ip,
+                                 *frame,           path.port, others(paths, lane, *frame),
+                                 sources_to(path)};
+}
+
 std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighborPath> paths,
                                                     std::uint8_t lane,
                                                     const wire::FrameTemplate& first) const {
@@ -183,13 +182,9 @@ Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanReq
   if (!collective::needs_all_ranks(config)) return {};
   config.peers.assign(config.all_ranks(), {});
   for (const PeerPaths& peer : request.peers) {
-    const NeighborPath& path = path_of(peer.paths, lane);
-    const auto frame = frames_to(path, lane);
-    if (!frame) return tl::unexpected(frame.error());
-    config.peers[peer.rank] = {path.incarnation, peer.tokens[lane],
-                               path.remote_ip,   *frame,
-                               path.port,        others(peer.paths, lane, *frame),
-                               sources_to(path)};
+    auto address = address_of(peer.paths, peer.tokens[lane], lane);
+    if (!address) return tl::unexpected(address.error());
+    config.peers[peer.rank] = std::move(*address);
   }
   return {};
 }

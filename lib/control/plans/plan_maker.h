@@ -68,14 +68,18 @@ class PlanMaker {
 
   [[nodiscard]] Result<void> add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                        std::uint8_t lane) const;
-  /// Paths beside the lane's first, whose frames begin with `first`.
   [[nodiscard]] collective::SourcePorts sources_to(const NeighborPath& neighbor) const noexcept;
+  /// How a lane's packets go to a rank by these paths, and come from it.
+  [[nodiscard]] Result<collective::PeerAddress> address_of(std::span<const NeighborPath> paths,
+                                                           const collective::LinkTokens& tokens,
+                                                           std::uint8_t lane) const;
+  /// Paths beside the lane's first, whose frames begin with `first`.
   [[nodiscard]] std::vector<collective::LinkPath> others(std::span<const NeighborPath> paths,
                                                          std::uint8_t lane,
                                                          const wire::FrameTemplate& first) const;
-  PlanSettings settings_;
   [[nodiscard]] std::unique_ptr<reduce::Backend> make_backend(std::uint8_t lane) const;
 
+  PlanSettings settings_;
   lane::Datapath& datapath_;
   GpuLanes* gpu_;
   std::vector<ReduceTotal> totals_;

@@ -113,8 +113,6 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
   const auto hangs_on = static_cast<std::uint16_t>(rank_index % n);
   const auto up_rank = folds_only ? hangs_on : static_cast<std::uint16_t>((rank_index + n - 1) % n);
   const auto down_rank = folds_only ? hangs_on : static_cast<std::uint16_t>((rank_index + 1) % n);
-  const HostId up = options.hosts[up_rank];
-  const HostId down = options.hosts[down_rank];
   for (std::uint8_t lane = 0; lane < options.lanes; ++lane) {
     collective::ShardConfig config = config_of(options, host.profile);
     config.key = options.key;
@@ -132,34 +130,27 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.lane = lane;
     config.lanes = options.lanes;
     config.incarnation = host.incarnation;
-    config.upstream_incarnation = hosts_[up].incarnation;
-    config.downstream_incarnation = hosts_[down].incarnation;
     const auto token = [&](std::uint16_t from, std::uint16_t to) {
       return keys_.token(options, ends_of(group, lane, from, to));
     };
-    config.upstream_tokens = {token(rank_index, up_rank), token(up_rank, rank_index)};
-    config.downstream_tokens = {token(rank_index, down_rank), token(down_rank, rank_index)};
     config.seals = make_seals(group, rank_index, lane);
     const auto rail = static_cast<std::uint8_t>(lane % options_.rails);
-    config.to_downstream = frame_between(rank.host, down, lane, rail, family_of(rail));
-    config.to_upstream = frame_between(rank.host, up, lane, rail, family_of(rail));
-    config.upstream_ip = ip_of(up, rail, family_of(rail));
-    config.downstream_ip = ip_of(down, rail, family_of(rail));
-    config.downstream_port = config.upstream_port = rail;
-    config.downstream_others = other_paths(rank.host, down, lane);
-    config.upstream_others = other_paths(rank.host, up, lane);
     const collective::SourcePorts sources{options_.source_ports, options_.source_ports > 1};
-    config.downstream_sources = config.upstream_sources = sources;
+    const auto address_of = [&](std::uint16_t other_rank) -> collective::PeerAddress {
+      const HostId other = options.hosts[other_rank];
+      return {hosts_[other].incarnation,
+              {token(rank_index, other_rank), token(other_rank, rank_index)},
+              ip_of(other, rail, family_of(rail)),
+              frame_between(rank.host, other, lane, rail, family_of(rail)),
+              rail,
+              other_paths(rank.host, other, lane),
+              sources};
+    };
+    config.downstream = address_of(down_rank);
+    config.upstream = address_of(up_rank);
     if (needs_all_ranks(config)) {
       for (std::uint16_t other_rank = 0; other_rank < options.hosts.size(); ++other_rank) {
-        const HostId other = options.hosts[other_rank];
-        config.peers.push_back({hosts_[other].incarnation,
-                                {token(rank_index, other_rank), token(other_rank, rank_index)},
-                                ip_of(other, rail, family_of(rail)),
-                                frame_between(rank.host, other, lane, rail, family_of(rail)),
-                                rail,
-                                other_paths(rank.host, other, lane),
-                                sources});
+        config.peers.push_back(address_of(other_rank));
       }
     }
     if (options.shard.transfers_alone) settle_transfers_alone(config);

@@ -33,7 +33,7 @@ void send_chunk(collective::Shard& shard, const collective::OpSpec& spec, std::u
   common.lane = config.lane;
   common.group_tag = wire::group_tag(config.key);
   common.from_rank = collective::upstream_rank(config.rank, config.nranks);
-  common.token = config.upstream_tokens.from;
+  common.token = config.upstream.tokens.from;
   common.packet_number = number;
   const wire::DataHeader data{.op_seq = spec.op_seq,
                               .total_count = spec.count,
@@ -47,7 +47,7 @@ void send_chunk(collective::Shard& shard, const collective::OpSpec& spec, std::u
                     wire::crc32c(room.subspan(wire::kHeaderBytes)));
   wire::Packet packet;
   REQUIRE(wire::decode(room, packet) == wire::Drop::kNone);
-  shard.on_packet(frame, packet, shard.source_of(packet.common, config.upstream_ip), false, now);
+  shard.on_packet(frame, packet, shard.source_of(packet.common, config.upstream.ip), false, now);
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ TEST_CASE(
   ring.run_for(2 * collective::kStallNs);
   // Its host has another MAC, as far as this one knows, so it is asked whether it lives.
   const collective::ShardConfig& config = ring.shard(1).config();
-  ring.shard(1).lead_to(2, config.downstream_ip, config.to_downstream);
+  ring.shard(1).lead_to(2, config.downstream.ip, config.downstream.frame);
   ring.run_for(1 * kMs);
   REQUIRE_FALSE(ring.done(1, 1));
   CHECK(ring.shard(1).status(ring.now()).packets_in_flight > 0);

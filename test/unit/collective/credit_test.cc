@@ -105,9 +105,9 @@ TEST_CASE("an op ends with the next rank's word if a late hello-ack brings it") 
   packet.common.group_tag = wire::group_tag(config.key);
   packet.common.packet_number = 1;
   packet.common.from_rank = 1;
-  packet.common.token = config.downstream_tokens.from;
+  packet.common.token = config.downstream.tokens.from;
   packet.hello.key = config.key;
-  packet.hello.incarnation = config.downstream_incarnation;
+  packet.hello.incarnation = config.downstream.incarnation;
   packet.hello.table_digest = config.table_digest;
   packet.hello.payload_bytes = config.payload_bytes;
   packet.hello.from_rank = 1;
@@ -117,7 +117,7 @@ TEST_CASE("an op ends with the next rank's word if a late hello-ack brings it") 
   packet.hello.posted_op_seq = 1;
   rte_mbuf* frame = rte_pktmbuf_alloc(config.packet_pool);
   REQUIRE(frame != nullptr);
-  shard.on_packet(frame, packet, shard.source_of(packet.common, config.downstream_ip), false,
+  shard.on_packet(frame, packet, shard.source_of(packet.common, config.downstream.ip), false,
                   ring.now());
   CHECK(shard.status(ring.now()).done_op_seq == 1);
 }

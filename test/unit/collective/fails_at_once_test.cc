@@ -94,9 +94,9 @@ class Two {
       config.nranks = 2;
       config.rank = r;
       config.incarnation = 100u + r;
-      config.upstream_incarnation = config.downstream_incarnation = 101u - r;
-      config.to_downstream = config.to_upstream = sim::frame_between(r, 1 - r, 0);
-      config.downstream_ip = config.upstream_ip = sim::ip_of(1 - r);
+      config.upstream.incarnation = config.downstream.incarnation = 101u - r;
+      config.downstream.frame = config.upstream.frame = sim::frame_between(r, 1 - r, 0);
+      config.downstream.ip = config.upstream.ip = sim::ip_of(1 - r);
       config.packet_pool = config.control_pool = pools[r].get();
       config.exchange_bytes = 0;  // An exchange spills nothing.
       config.window_packets = 16;

@@ -69,7 +69,7 @@ class World {
           }
           // No token, one that is a bit off, one that has nothing of it.
           const std::uint64_t right =
-              (down ? config.upstream_tokens : config.downstream_tokens).from;
+              (down ? config.upstream.tokens : config.downstream.tokens).from;
           for (const std::uint64_t wrong : {right, std::uint64_t{1}, ~std::uint64_t{0}}) {
             if (wrong == 0) continue;
             Forger(shard, down, wrong).send(type, ring_.now());

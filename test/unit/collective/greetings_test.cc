@@ -27,11 +27,11 @@ ShardConfig two_ranks(rte_mempool* pool) {
   config.payload_bytes = 64;
   config.table_digest = 9;
   config.incarnation = kHere;
-  config.downstream_incarnation = config.upstream_incarnation = kThere;
-  config.downstream_ip = config.upstream_ip = sim::ip_of(1);
-  config.to_downstream = config.to_upstream = sim::frame_between(0, 1, 0);
-  config.downstream_others = {{sim::ip_of(1, 1), sim::frame_between(0, 1, 0, 1), 1}};
-  config.downstream_sources = {kSources, true};
+  config.downstream.incarnation = config.upstream.incarnation = kThere;
+  config.downstream.ip = config.upstream.ip = sim::ip_of(1);
+  config.downstream.frame = config.upstream.frame = sim::frame_between(0, 1, 0);
+  config.downstream.others = {{sim::ip_of(1, 1), sim::frame_between(0, 1, 0, 1), 1}};
+  config.downstream.sources = {kSources, true};
   config.packet_pool = config.control_pool = pool;
   return config;
 }
@@ -107,7 +107,7 @@ struct Greeter {
   Group group;
   OpTable ops{4, 64, 0, 1};
   ShardCounters counters;
-  PacketBuffers buffers{config, config.to_downstream.bytes()};
+  PacketBuffers buffers{config, config.downstream.frame.bytes()};
   Neighbors neighbors{config, group, buffers, ops, counters};
   Greetings greetings{config, group, neighbors.links(), ops};
   LinkEnd& end = neighbors.link(0).end;

@@ -61,10 +61,10 @@ struct LoneRank {
       peer.frame = sim::frame_between(0, rank, 0);
       config.peers.push_back(peer);
     }
-    config.to_downstream = config.peers[1].frame;
+    config.downstream.frame = config.peers[1].frame;
     ends = std::make_unique<PeerEnds>(config, ring, counters);
     links = std::make_unique<PeerLinks>(config, *ends);
-    buffers = std::make_unique<PacketBuffers>(config, config.to_downstream.bytes());
+    buffers = std::make_unique<PacketBuffers>(config, config.downstream.frame.bytes());
     ops = std::make_unique<OpTable>(16, 1024);
     folds = std::make_unique<FoldQueue>(reduce::make_cpu_backend(128), 128, 1);
     told_order = std::make_unique<ToldOrder>(config);
@@ -115,7 +115,7 @@ struct LoneRank {
       for (std::size_t i = 0; i < side.count; ++i) {
         rte_mbuf* frame = side.frames[i];
         const auto* bytes = rte_pktmbuf_mtod(frame, const std::byte*);
-        const std::size_t ahead = config.to_downstream.bytes();
+        const std::size_t ahead = config.downstream.frame.bytes();
         const auto to = static_cast<std::uint16_t>(
             (std::to_integer<unsigned>(bytes[32]) << 8 | std::to_integer<unsigned>(bytes[33])) - 1);
         wire::Packet packet;

@@ -29,7 +29,7 @@ inline RingOptions options_of(std::uint16_t nranks) {
 
 /// The path of equal cost that a rank's packets to another take first.
 inline std::uint8_t first_spine(RingHarness& ring, std::uint16_t from, std::uint16_t to) {
-  return ring.spine_of(from, to, ring.shard(0).config().to_downstream.source_port());
+  return ring.spine_of(from, to, ring.shard(0).config().downstream.frame.source_port());
 }
 inline void cut_first(RingHarness& ring, std::uint16_t from, std::uint16_t to) {
   ring.cut_spine(from, to, first_spine(ring, from, to), true);

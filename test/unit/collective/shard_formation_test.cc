@@ -209,7 +209,7 @@ TEST_CASE("a group that does not form says which neighbor speaks another version
     collective::Shard& shard = ring.shard(0);
     CHECK_FALSE(ring.form(10'000'000));
     shard.on_other_version({.family = 4, .bytes = {10, 99, 99, 99}}, 7);
-    shard.on_other_version(shard.config().downstream_ip, 1);
+    shard.on_other_version(shard.config().downstream.ip, 1);
     REQUIRE(ring.run_until([&] { return ring.aborted(0); }));
     CHECK(shard.reason().code == AbortCode::kFormation);
     CHECK(shard.reason().culprit_rank == 1);
@@ -235,9 +235,9 @@ TEST_CASE("a group that does not form says which neighbor joins another epoch of
   shard.on_other_group({.family = 4, .bytes = {10, 99, 99, 99}}, key);
   CHECK_FALSE(shard.status(0).downstream_unfit.other_epoch);
   const GroupKey stranger{key.group_id + 1, key.epoch};
-  shard.on_other_group(shard.config().downstream_ip, stranger);
+  shard.on_other_group(shard.config().downstream.ip, stranger);
   CHECK_FALSE(shard.status(0).downstream_unfit.other_epoch);
-  shard.on_other_group(shard.config().downstream_ip, key);
+  shard.on_other_group(shard.config().downstream.ip, key);
   CHECK(shard.status(0).downstream_unfit.epoch == key.epoch);
   REQUIRE(ring.run_until([&] { return ring.aborted(0); }));
   CHECK(shard.reason().code == AbortCode::kFormation);
@@ -277,11 +277,11 @@ TEST_CASE("a hello with another table says what differs, and one that is no neig
   ring.freeze(2);
   CHECK_FALSE(ring.form(5'000'000));
   collective::Shard& shard = ring.shard(1);
-  shard.on_unfit_hello(shard.config().upstream_ip, 2);
+  shard.on_unfit_hello(shard.config().upstream.ip, 2);
   CHECK(shard.status(ring.now()).upstream_unfit.hello);
   CHECK(shard.status(ring.now()).upstream_unfit.says_rank == 2);
   CHECK_FALSE(shard.status(ring.now()).downstream_unfit.hello);
-  shard.on_other_version(shard.config().downstream_ip, 1);
+  shard.on_other_version(shard.config().downstream.ip, 1);
   CHECK(shard.status(ring.now()).downstream_unfit.version == 1);
   // The forger says nothing of members and another digest.
   Forger forger(shard, true, 0);

@@ -14,7 +14,7 @@ collective::ShardConfig group(std::uint64_t id, std::uint32_t epoch = 1) {
   collective::ShardConfig config;
   config.key = {id, epoch};
   config.nranks = 2;
-  config.upstream_ip = config.downstream_ip = *wire::parse_ip("10.0.0.2");
+  config.upstream.ip = config.downstream.ip = *wire::parse_ip("10.0.0.2");
   return config;
 }
 

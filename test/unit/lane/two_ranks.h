@@ -303,10 +303,10 @@ class TwoRanks {
     config.lanes = options_.lanes;
     config.payload_bytes = options_.payload_bytes;
     config.incarnation = 100u + r;
-    config.upstream_incarnation = config.downstream_incarnation = 101u - r;
+    config.upstream.incarnation = config.downstream.incarnation = 101u - r;
     config.window_packets = config.transit_packets = options_.window_packets;
     config.eager_packets = 8;
-    config.upstream_tokens = config.downstream_tokens = {options_.token, options_.token};
+    config.upstream.tokens = config.downstream.tokens = {options_.token, options_.token};
     config.max_active_ops = options_.max_active_ops;
     config.max_chunks = 1u << 16;
     config.timeouts.silence_ns = options_.silence_ns;
@@ -362,11 +362,11 @@ class TwoRanks {
       addresses.source_ip = ip_of(r);
       addresses.destination_ip = ip_of(1 - r);
       addresses.source_port = addresses.destination_port = static_cast<std::uint16_t>(kPort + lane);
-      config.to_downstream = config.to_upstream = *wire::FrameTemplate::make(addresses);
-      config.downstream_ip = config.upstream_ip = ip_of(1 - r);
+      config.downstream.frame = config.upstream.frame = *wire::FrameTemplate::make(addresses);
+      config.downstream.ip = config.upstream.ip = ip_of(1 - r);
       for (std::uint16_t peer = 2; peer < config.peers.size(); ++peer) {
         config.peers[peer].ip = ip_of(peer);
-        config.peers[peer].frame = config.to_downstream;
+        config.peers[peer].frame = config.downstream.frame;
         config.peers[peer].tokens = {options_.token, options_.token};
       }
       config.packet_pool = rank.datapath->pools(lane).packet();

@@ -215,13 +215,13 @@ class LoneShard {
                                {wire::kSourcePortsMax, true}});
     }
     const auto up = static_cast<std::uint16_t>(config_.nranks - 1);
-    config_.upstream_incarnation = config_.downstream_incarnation = 9;
-    config_.upstream_tokens = config_.peers[up].tokens;
-    config_.downstream_tokens = config_.peers[1].tokens;
-    config_.to_upstream = config_.peers[up].frame;
-    config_.to_downstream = config_.peers[1].frame;
-    config_.upstream_ip = ip(up);
-    config_.downstream_ip = ip(1);
+    config_.upstream.incarnation = config_.downstream.incarnation = 9;
+    config_.upstream.tokens = config_.peers[up].tokens;
+    config_.downstream.tokens = config_.peers[1].tokens;
+    config_.upstream.frame = config_.peers[up].frame;
+    config_.downstream.frame = config_.peers[1].frame;
+    config_.upstream.ip = ip(up);
+    config_.downstream.ip = ip(1);
   }
   wire::CommonHeader common(std::uint16_t from) {
     wire::CommonHeader header;
