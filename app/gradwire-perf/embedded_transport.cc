@@ -86,7 +86,7 @@ Result<void> EmbeddedTransport::start() {
   config.shard.eager_packets = wanted.eager_packets;
   config.shard.payload_crc = config.datapath.payload_crc = wanted.payload_crc;
   config.shard.exchange_bytes = wanted.exchange_bytes;
-  config.shard.direct_bytes = wanted.direct_bytes;
+  config.shard.direct.op_bytes = wanted.direct_bytes;
   config.shard.sender.rate_bps = static_cast<std::uint64_t>(wanted.rate_gbps * 1e9);
   // A rank that checks its results does not drive its lane for seconds: it is late, but not dead.
   config.shard.timeouts.silence_ns = timeout_ns_;

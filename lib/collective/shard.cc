@@ -14,7 +14,7 @@ namespace {
 
 /// Direct ops have places of their own, if the backend does not work at once.
 FoldQueue fold_queue_of(const ShardConfig& config, std::unique_ptr<reduce::Backend> backend) {
-  const bool has_direct = config.direct_bytes != 0 && config.nranks > 1;
+  const bool has_direct = config.direct.op_bytes != 0 && config.nranks > 1;
   const std::uint32_t more = has_direct && !backend->runs_at_once() ? kDirectFolds : 0;
   return FoldQueue(std::move(backend), config.pending_entries + more, config.batch_entries);
 }
@@ -41,7 +41,7 @@ bool can_travel(const ShardConfig& config, const OpSpec& spec) noexcept {
   if (spec.wire == WireFormat::kSame) return true;
   if (!fits(spec.wire, spec.collective, spec.redop, spec.datatype)) return false;
   if (spec.count == 0) return true;
-  if (!config.tiles) return false;
+  if (!config.tiles.used) return false;
   const TileRefusal refusal = cut_of(config, spec).refusal();
   return refusal == TileRefusal::kNone || refusal == TileRefusal::kTooManyChunks;
 }
@@ -115,7 +115,7 @@ PostResult Shard::open(const OpSpec& called, TimeNs now) noexcept {
     return PostResult::kRefused;
   }
   const std::uint32_t processes = config_.processes().count();
-  if (config_.transfers_alone || !is_supported(spec.collective) ||
+  if (config_.transfers.alone || !is_supported(spec.collective) ||
       (has_root(spec.collective) && spec.root >= processes)) {
     return PostResult::kUnsupported;
   }

@@ -45,7 +45,8 @@ bool has_keys(const ShardConfig& c) noexcept {
 
 /// Whether each rank has a share of what goes by tiles, if that is not the ring's segment.
 bool has_right_shares(const ShardConfig& c) noexcept {
-  return c.tile_shares == nullptr ? c.folding_ranks == 0 : c.tile_shares->ranks() == c.all_ranks();
+  return c.tiles.shares == nullptr ? c.folding_ranks == 0
+                                   : c.tiles.shares->ranks() == c.all_ranks();
 }
 
 }  // namespace
@@ -61,12 +62,12 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
     return bad(fmt::format("nranks is {}, must be 1 to {}", c.nranks, kMaxRanks));
   if (c.rank >= c.all_ranks())
     return bad(fmt::format("rank is {}, must be below nranks, {}", c.rank, c.all_ranks()));
-  if (c.transfers_alone && (c.nranks != 2 || c.folding_ranks != 0 || c.pairs_max == 0 ||
-                            c.direct_bytes != 0 || c.gathered_bytes != 0 || c.tiles))
+  if (c.transfers.alone && (c.nranks != 2 || c.folding_ranks != 0 || c.transfers.pairs_max == 0 ||
+                            c.direct.op_bytes != 0 || c.direct.gathered_bytes != 0 || c.tiles.used))
     return bad("a group for transfers alone has two ranks, and neither small ops nor ops by tiles");
   if (c.folding_ranks != 0 &&
       (c.nranks < 2 || c.folding_ranks > c.nranks || c.all_ranks() > kMaxRanks ||
-       c.two_step_bytes == 0 || c.owners == nullptr))
+       c.direct.two_step_bytes == 0 || c.direct.owners == nullptr))
     return bad(
         fmt::format("{} ranks without members beside {} with: as many at most, beside 2 at least, "
                     "{} in all, in a group that has ops in two steps and names who sums them",
@@ -104,22 +105,24 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
   if (has_neighbors &&
       (c.downstream.frame.bytes() == 0 || (needs_upstream && c.upstream.frame.bytes() == 0)))
     return bad("a shard with neighbors needs the frames that lead to them");
-  if (c.two_step_bytes != 0 &&
-      (c.direct_bytes == 0 || c.two_step_bytes > kTwoStepBytesMax || c.two_step_bytes % 1024 != 0))
+  if (c.direct.two_step_bytes != 0 &&
+      (c.direct.op_bytes == 0 || c.direct.two_step_bytes > kTwoStepBytesMax ||
+       c.direct.two_step_bytes % 1024 != 0))
     return bad(
         fmt::format("ops of {} bytes in two steps: whole KiB up to {}, if there are direct "
                     "ops",
-                    c.two_step_bytes, kTwoStepBytesMax >> 10));
-  if (c.owners != nullptr && c.owners->nranks() != c.all_ranks())
-    return bad(
-        fmt::format("owners among {} ranks, in a group of {}", c.owners->nranks(), c.all_ranks()));
-  if (c.gathered_bytes != 0 &&
-      (c.direct_bytes == 0 || c.gathered_bytes > kGatheredBytesMax || c.gathered_bytes % 1024 != 0))
+                    c.direct.two_step_bytes, kTwoStepBytesMax >> 10));
+  if (c.direct.owners != nullptr && c.direct.owners->nranks() != c.all_ranks())
+    return bad(fmt::format("owners among {} ranks, in a group of {}", c.direct.owners->nranks(),
+                           c.all_ranks()));
+  if (c.direct.gathered_bytes != 0 &&
+      (c.direct.op_bytes == 0 || c.direct.gathered_bytes > kGatheredBytesMax ||
+       c.direct.gathered_bytes % 1024 != 0))
     return bad(fmt::format("gathered ops of {} bytes: whole KiB up to {}, if there are direct ops",
-                           c.gathered_bytes, kGatheredBytesMax >> 10));
-  if (c.direct_bytes != 0 && has_neighbors) {
-    if (c.direct_bytes > kDirectBytesMax || c.direct_bytes % 1024 != 0)
-      return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct_bytes,
+                           c.direct.gathered_bytes, kGatheredBytesMax >> 10));
+  if (c.direct.op_bytes != 0 && has_neighbors) {
+    if (c.direct.op_bytes > kDirectBytesMax || c.direct.op_bytes % 1024 != 0)
+      return bad(fmt::format("direct ops of {} bytes: whole KiB up to {}", c.direct.op_bytes,
                              kDirectBytesMax >> 10));
     if (backend->sources_max() < c.nranks)
       return bad(
@@ -136,18 +139,19 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
           fmt::format("direct ops and transfers need the frames that lead to rank {}", other));
   }
   if (!has_keys(c)) return bad("sealed packets need keys of each rank to which they go");
-  if (c.pairs_max > kPairsMax)
-    return bad(
-        fmt::format("transfers between {} pairs of processes: {} at most", c.pairs_max, kPairsMax));
-  if (c.streams == 0 || c.streams > kStreamsMax)
-    return bad(fmt::format("{} streams of a pair of processes: 1 to {}", c.streams, kStreamsMax));
-  if (c.pairs_max != 0 && c.payload_pool != nullptr)
+  if (c.transfers.pairs_max > kPairsMax)
+    return bad(fmt::format("transfers between {} pairs of processes: {} at most",
+                           c.transfers.pairs_max, kPairsMax));
+  if (c.transfers.streams == 0 || c.transfers.streams > kStreamsMax)
+    return bad(fmt::format("{} streams of a pair of processes: 1 to {}", c.transfers.streams,
+                           kStreamsMax));
+  if (c.transfers.pairs_max != 0 && c.payload_pool != nullptr)
     return bad("transfers are not for payloads in a GPU's memory");
-  if (c.tiles && (c.batch_entries != 1 || !backend->runs_at_once()))
+  if (c.tiles.used && (c.batch_entries != 1 || !backend->runs_at_once()))
     return bad(
         fmt::format("ops by tiles are for backends that work at once, not for the backend {}",
                     backend->name()));
-  if (c.tiles && !has_right_shares(c))
+  if (c.tiles.used && !has_right_shares(c))
     return bad(
         fmt::format("ops by tiles of {} ranks, {} of them without members, need shares of as many",
                     c.all_ranks(), c.folding_ranks));
@@ -171,8 +175,8 @@ Result<void> check(const ShardConfig& c, const reduce::Backend* backend) {
 }
 
 std::uint64_t direct_memory_bytes(const ShardConfig& config, bool at_once) noexcept {
-  return 2 * direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
-                                   config.gathered_bytes, !at_once);
+  return 2 * direct::scratch_bytes(config.direct.op_bytes, config.direct.two_step_bytes,
+                                   config.direct.gathered_bytes, !at_once);
 }
 
 transport::SenderConfig sender_config(const ShardConfig& config) noexcept {
@@ -200,7 +204,7 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
       2 * (config.downstream.others.size() + config.upstream.others.size()));
   // It keeps none from one round to the next: what it sends in one has places in an outbox. And a
   // hello both ways.
-  if (config.transfers_alone) {
+  if (config.transfers.alone) {
     return static_cast<std::uint32_t>(OutboxSide::kCapacity) + 2 + further_hellos;
   }
   // Unacknowledged, waiting to go on, in batches or held (which no batch has), early; and one
@@ -209,7 +213,7 @@ std::uint32_t packet_mbufs_needed(const ShardConfig& config) noexcept {
   // for them in any case.
   return 2 * config.window_packets + config.transit_packets +
          std::max(config.pending_entries, config.window_packets) + config.eager_packets + 4 +
-         kDirectBurst + kTransferBurst + (config.tiles ? kTileBurst : 0) +
+         kDirectBurst + kTransferBurst + (config.tiles.used ? kTileBurst : 0) +
          // Hellos of a rank without members that hangs on this one.
          2 + further_hellos;
 }
@@ -220,17 +224,17 @@ void settle_windows(ShardConfig& config, std::uint32_t payload_bytes) noexcept {
 }
 
 void settle_transfers_alone(ShardConfig& config) noexcept {
-  config.transfers_alone = true;
+  config.transfers.alone = true;
   config.window_bytes = window_bytes(config);
   config.window_packets = 2;
   config.transit_packets = config.eager_packets = 1;
   config.batch_entries = config.pending_entries = 1;
   config.max_active_ops = config.max_chunks = 1;
-  config.direct_bytes = config.two_step_bytes = config.gathered_bytes = 0;
-  config.owners = nullptr;
-  config.tiles = config.tiles_for_formats_alone = false;
-  config.tile_costs = nullptr;
-  config.tile_shares = nullptr;
+  config.direct.op_bytes = config.direct.two_step_bytes = config.direct.gathered_bytes = 0;
+  config.direct.owners = nullptr;
+  config.tiles.used = config.tiles.for_formats_alone = false;
+  config.tiles.costs = nullptr;
+  config.tiles.shares = nullptr;
 }
 
 std::uint32_t features_of(const ShardConfig& config) noexcept {

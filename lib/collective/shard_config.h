@@ -18,6 +18,7 @@
 #include "base/types.h"
 #include "base/window.h"
 #include "collective/links/seals.h"
+#include "collective/off_ring/off_ring_config.h"
 #include "collective/shapes/shape.h"
 #include "collective/tiles/tile_cut.h"
 #include "reduce/backend.h"
@@ -27,30 +28,6 @@
 #include "wire/packet.h"
 
 namespace gradwire::collective {
-
-/// Packets of direct ops that a shard sends in a round: an op takes neither all of a port's room
-/// nor many buffers.
-inline constexpr std::uint32_t kDirectBurst = 16;
-/// Likewise of transfers.
-inline constexpr std::uint32_t kTransferBurst = 16;
-/// The same for ops by tiles.
-inline constexpr std::uint32_t kTileBurst = 16;
-/// Entries of direct ops that a backend which does not work at once may have of a shard; they take
-/// no place of the ring's chunks.
-inline constexpr std::uint32_t kDirectFolds = 64;
-/// The most that ShardConfig::direct_bytes may be: a shard has four times as much memory for them.
-inline constexpr std::uint64_t kDirectBytesMax = 1u << 20;
-/// Likewise of ShardConfig::two_step_bytes.
-inline constexpr std::uint64_t kTwoStepBytesMax = 8u << 20;
-/// Of transport.two_step_kib, which is of each rank.
-inline constexpr std::uint16_t kTwoStepKibMax = 256;
-/// The most that ShardConfig::gathered_bytes may be.
-inline constexpr std::uint64_t kGatheredBytesMax = 1u << 20;
-/// The most that ShardConfig::pairs_max may be: a stream takes some 250 bytes each way.
-inline constexpr std::uint32_t kPairsMax = 1u << 17;
-/// Streams that a pair of processes may have, and all pairs of a rank together, one each apart.
-inline constexpr std::uint16_t kStreamsMax = 64;
-inline constexpr std::uint32_t kStreamsOfRankMax = 4096;
 
 struct ShardTimeouts {
   ShardTimeouts() : ShardTimeouts(TimeoutsSection{}) {}
@@ -126,8 +103,8 @@ struct ShardConfig {
         max_chunks(static_cast<std::uint32_t>(limits.lane_chunks)),
         exchange_bytes(transport.exchange_kib << 10),
         payload_crc(transport.integrity == "payload"),
-        gathered_ranks(static_cast<std::uint16_t>(transport.gathered_ranks)),
-        tile_scratch_bytes(transport.tile_scratch_kib << 10),
+        direct(transport),
+        tiles(transport),
         timeouts(timeout_keys) {
     sender.rate_bps = static_cast<std::uint64_t>(transport.rate_gbps * 1e9);
   }
@@ -186,42 +163,11 @@ struct ShardConfig {
   /// Payloads carry a CRC, which the receiver checks (transport.integrity = "payload"); equal on
   /// all ranks. Only memory that loses no bit does without.
   bool payload_crc = true;
-  /// The largest direct op (collective/shapes/shape_direct.h), all ranks' parts together; equal on
-  /// all ranks. 0: there are none, and `peers` is not looked at.
-  std::uint64_t direct_bytes = 0;
-  /// The largest op in two steps (collective/shapes/shape_direct.h), of what a rank's part takes;
-  /// equal on all ranks. 0: there are none. There are none without direct ops, either.
-  std::uint64_t two_step_bytes = 0;
-  /// Which ranks sum ops in two steps; the same on all ranks. nullptr: all do.
-  std::shared_ptr<const Owners> owners;
-  /// The largest gathered op (collective/shapes/shape_gathered.h), of what all ranks give; equal on
-  /// all ranks. 0: there are none. There are none without direct ops, either.
-  std::uint64_t gathered_bytes = 0;
-  /// Groups of more ranks than so many have gathered ops.
-  std::uint16_t gathered_ranks = 0;
-  /// Memory for such ops that the backend can read and write, of direct_memory_bytes(). nullptr:
-  /// the shard makes its own, which only the CPU can.
-  std::shared_ptr<std::byte[]> direct_memory;
   /// [all_ranks()]; nothing of this rank and of its neighbors on the ring.
   std::vector<PeerAddress> peers;
-  /// Streams of ordered pairs of processes between which this rank may transfer in the life of the
-  /// group, each way. 0: it has no transfers, and does not look at `peers` for them.
-  std::uint32_t pairs_max = 0;
-  std::uint16_t streams = 1;  ///< that a pair may have; equal on all ranks
-  /// The group has two ranks, transfers and nothing else: settle_transfers_alone(). Equal on both.
-  bool transfers_alone = false;
-  /// Large ops go by tiles, if the backend works at once; equal on all ranks.
-  bool tiles = false;
-  /// With `tiles`: of ops without a wire format none goes by tiles; equal on all ranks.
-  bool tiles_for_formats_alone = false;
-  /// Which of them do, otherwise; the same on all ranks. nullptr: all.
-  std::shared_ptr<const TileCosts> tile_costs;
-  /// Who owns how much of an all-reduce by tiles; the same on all ranks. nullptr: each rank its
-  /// segment of the ring. Not if there are ranks without members.
-  std::shared_ptr<const TileShares> tile_shares;
-  std::uint32_t tile_bytes = kTileBytes;  ///< as TileGroup's
-  /// Memory of an owner's lane for parts and results of tiles (transport.tile_scratch_kib).
-  std::uint64_t tile_scratch_bytes = 0;
+  DirectConfig direct;
+  TransferConfig transfers;
+  TileConfig tiles;
   std::uint64_t streaming_bytes = 8u << 20;  ///< results of ops from this size on are written past
                                              ///< the cache
   bool received_mbufs_are_exclusive =
@@ -238,7 +184,7 @@ struct ShardConfig {
   /// Whether this rank has no members.
   [[nodiscard]] bool folds_only() const noexcept { return rank >= nranks; }
   /// Whether this rank is in a ring.
-  [[nodiscard]] bool has_ring() const noexcept { return !folds_only() && !transfers_alone; }
+  [[nodiscard]] bool has_ring() const noexcept { return !folds_only() && !transfers.alone; }
   [[nodiscard]] GroupProcesses processes() const noexcept { return {nranks, member_count, layout}; }
   [[nodiscard]] ShapeGroup shape_group() const noexcept {
     return {rank,
@@ -246,22 +192,22 @@ struct ShardConfig {
             member_count,
             exchange_bytes,
             layout,
-            direct_bytes,
+            direct.op_bytes,
             payload_bytes,
-            two_step_bytes,
-            gathered_bytes,
-            gathered_ranks,
-            owners.get(),
-            tiles && !tiles_for_formats_alone,
-            tile_costs.get()};
+            direct.two_step_bytes,
+            direct.gathered_bytes,
+            direct.gathered_ranks,
+            direct.owners.get(),
+            tiles.used && !tiles.for_formats_alone,
+            tiles.costs.get()};
   }
   [[nodiscard]] TileGroup tile_group() const noexcept {
     return {.payload_bytes = payload_bytes,
             .lanes = lanes,
             .all_ranks = all_ranks(),
             .processes = processes(),
-            .shares = tile_shares.get(),
-            .tile_bytes = tile_bytes};
+            .shares = tiles.shares.get(),
+            .tile_bytes = tiles.tile_bytes};
   }
   friend bool operator==(const ShardConfig&, const ShardConfig&) = default;
 };
@@ -273,7 +219,8 @@ struct ShardConfig {
 }
 /// Whether packets go between any two ranks, so that `peers` is needed.
 [[nodiscard]] inline bool needs_all_ranks(const ShardConfig& config) noexcept {
-  return (config.direct_bytes != 0 || config.pairs_max != 0 || config.tiles) && config.nranks > 1;
+  return (config.direct.op_bytes != 0 || config.transfers.pairs_max != 0 || config.tiles.used) &&
+         config.nranks > 1;
 }
 /// Bytes of scratch memory that a shard has for ops off the ring.
 /// @param at_once  whether its backend works at once.

@@ -69,13 +69,13 @@ Result<void> Communicator::open() {
   self.max_payload_bytes = datapath_->max_payload_bytes();
   self.features = collective::features_of(config_.shard);
   self.base_udp_port = datapath.base_udp_port;
-  self.direct_kib = static_cast<std::uint16_t>(config_.shard.direct_bytes >> 10);
+  self.direct_kib = static_cast<std::uint16_t>(config_.shard.direct.op_bytes >> 10);
   const TransportSection keys;
   self.two_step_kib = static_cast<std::uint16_t>(keys.two_step_kib);
   self.gathered_kib = static_cast<std::uint16_t>(keys.gathered_kib);
   self.gathered_ranks = static_cast<std::uint16_t>(keys.gathered_ranks);
   self.tiles = true;
-  self.tiles_wanted = control::tiles_wanted(config_.shard.tiles ? "always" : "never");
+  self.tiles_wanted = control::tiles_wanted(config_.shard.tiles.used ? "always" : "never");
   self.packet_ns = static_cast<std::uint16_t>(keys.packet_ns);
   self.byte_ps = static_cast<std::uint16_t>(keys.byte_ps);
   self.hop_ns = static_cast<std::uint32_t>(keys.hop_ns);

@@ -58,8 +58,8 @@ void ClientCommands::add_group(const command::GroupPlan& plan,
                                         .folds_only = config.folds_only(),
                                         .lanes = config.lanes,
                                         .max_chunks = config.max_chunks,
-                                        .streams = config.streams,
-                                        .transfers_alone = config.transfers_alone},
+                                        .streams = config.transfers.streams,
+                                        .transfers_alone = config.transfers.alone},
                       plan.why_no_transfers, plan.why_no_formats);
 }
 

@@ -126,7 +126,7 @@ void Lane::publish(TimeNs now) noexcept {
   for (const std::uint16_t index : in_use_) {
     GroupSlot& slot = slots_[index];
     if (slot.shown) continue;
-    slot.shown = !slot.awake && !slot.expects && slot.shard->config().transfers_alone;
+    slot.shown = !slot.awake && !slot.expects && slot.shard->config().transfers.alone;
     const command::MembersWait wait = commands_->members_wait(slot.handle);
     const TimeNs since = wait.op_seq == slot.members.op_seq ? slot.members.since : now;
     slot.members = wait;

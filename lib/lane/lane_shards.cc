@@ -108,7 +108,7 @@ void Lane::rest_if_idle(std::size_t place, TimeNs now) noexcept {
   slot.deadline = deadline;
   slot.moves = slot.done < slot.ready_seq;
   slot.expects = slot.moves || (!slot.closed && slot.shard->expects_packets());
-  slot.rests_long = !slot.closed && !slot.expects && slot.shard->config().transfers_alone;
+  slot.rests_long = !slot.closed && !slot.expects && slot.shard->config().transfers.alone;
   slot.wake_at = slot.closed ? kNever : std::min(deadline, longest_rest(slot, now));
   if (slot.expects) ++resting_expecting_;
   if (slot.moves) ++resting_moving_;

@@ -49,13 +49,13 @@ collective::ShardConfig config_from(Input& input) {
   config.lane = static_cast<std::uint8_t>(input.pick(config.lanes));
   const std::uint8_t room = input.u8();
   config.payload_bytes = 64 * (1u + (room & 3));
-  config.direct_bytes = 4096;
-  config.two_step_bytes = (room & 4) != 0 ? 8192 : 0;
+  config.direct.op_bytes = 4096;
+  config.direct.two_step_bytes = (room & 4) != 0 ? 8192 : 0;
   // One rank that only folds, alone or beside an owner; with 0x10 it is this one.
   const bool folding = (room & 0x80) != 0;
   if (folding) {
     config.folding_ranks = 1;
-    config.two_step_bytes = 8192;
+    config.direct.two_step_bytes = 8192;
     if ((room & 0x10) != 0) {
       config.rank = config.nranks;
       config.member_count = 1;
@@ -65,11 +65,11 @@ collective::ShardConfig config_from(Input& input) {
     std::vector<std::uint16_t> owners;
     if ((room & 0x20) != 0) owners.push_back(0);
     owners.push_back(folding ? config.nranks : std::uint16_t{2});
-    config.owners =
+    config.direct.owners =
         std::make_shared<const collective::Owners>(std::move(owners), config.all_ranks());
   }
-  config.gathered_bytes = (room & 8) != 0 ? 4096 : 0;
-  config.gathered_ranks = 2;
+  config.direct.gathered_bytes = (room & 8) != 0 ? 4096 : 0;
+  config.direct.gathered_ranks = 2;
   config.incarnation = kIncarnation + config.rank;
   config.packet_pool = (room & 0x40) != 0 ? small_pool : large_pool;
   config.control_pool = control_pool;

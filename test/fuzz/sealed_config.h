@@ -22,10 +22,10 @@ inline collective::ShardConfig sealed_config(std::uint16_t rank, std::uint16_t n
   config.rank = rank;
   config.payload_bytes = 64u * (1 + (shape & 1));
   config.exchange_bytes = (shape & 2) != 0 ? 1024 : 0;
-  config.direct_bytes = (shape & 4) != 0 ? 1024 : 0;
-  config.two_step_bytes = (shape & 12) == 12 ? 1024 : 0;
-  config.tiles = (shape & 16) != 0;
-  config.tile_bytes = 16u * config.payload_bytes;
+  config.direct.op_bytes = (shape & 4) != 0 ? 1024 : 0;
+  config.direct.two_step_bytes = (shape & 12) == 12 ? 1024 : 0;
+  config.tiles.used = (shape & 16) != 0;
+  config.tiles.tile_bytes = 16u * config.payload_bytes;
   config.max_active_ops = 4;
   config.max_chunks = 256;
   config.window_packets = config.transit_packets = window;

@@ -47,9 +47,9 @@ inline collective::ShardConfig tile_group_from(Input& input) {
   const std::uint8_t room = input.u8();
   // A block of `int8` fits.
   config.payload_bytes = ((size & kFormats) != 0 ? 320 : 64) * (1u + (room & 1));
-  config.tiles = true;
-  config.tile_bytes = 16u * (1u + (room >> 1 & 3)) * config.payload_bytes;
-  config.tile_scratch_bytes = (room & 8) != 0 ? 1024 : 65'536;
+  config.tiles.used = true;
+  config.tiles.tile_bytes = 16u * (1u + (room >> 1 & 3)) * config.payload_bytes;
+  config.tiles.scratch_bytes = (room & 8) != 0 ? 1024 : 65'536;
   config.packet_pool = (room & 0x40) != 0 ? small_pool : large_pool;
   if ((room & 0x80) != 0) {
     config.layout = uneven_layout(config.nranks);
@@ -58,18 +58,18 @@ inline collective::ShardConfig tile_group_from(Input& input) {
     }
   }
   // Small ops wait for the same ranks in another way.
-  config.direct_bytes = (room & 0x20) != 0 ? 1024 : 0;
+  config.direct.op_bytes = (room & 0x20) != 0 ? 1024 : 0;
   if (config.folding_ranks != 0) {
-    config.direct_bytes = config.two_step_bytes = 1024;
+    config.direct.op_bytes = config.direct.two_step_bytes = 1024;
     std::vector<std::uint16_t> owners(1, config.nranks);
-    config.owners =
+    config.direct.owners =
         std::make_shared<const collective::Owners>(std::move(owners), config.all_ranks());
     // Not known, or those without members own most.
     std::vector<std::uint32_t> rates(config.all_ranks(), (size & 128) != 0 ? 10 : 0);
     for (std::uint16_t rank = config.nranks; (size & 128) != 0 && rank < rates.size(); ++rank) {
       rates[rank] = 40;
     }
-    config.tile_shares = std::make_shared<const collective::TileShares>(
+    config.tiles.shares = std::make_shared<const collective::TileShares>(
         *collective::TileShares::make(rates, config.nranks));
     if ((size & kHostItself) != 0) {
       config.rank = static_cast<std::uint16_t>(config.nranks + config.rank % config.folding_ranks);

@@ -48,8 +48,9 @@ collective::ShardConfig config_from(Input& input) {
   config.incarnation = kIncarnation + config.rank;
   const std::uint32_t pairs = config.nranks * config.member_count * config.member_count;
   const std::uint8_t room = input.u8();
-  config.streams = (room & 0x20) != 0 ? kStreams : 1;
-  config.pairs_max = (room & 0x80) != 0 ? 1 + (room & 3) : pairs * config.streams;
+  config.transfers.streams = (room & 0x20) != 0 ? kStreams : 1;
+  config.transfers.pairs_max =
+      (room & 0x80) != 0 ? 1 + (room & 3) : pairs * config.transfers.streams;
   config.packet_pool = (room & 0x40) != 0 ? small_pool : large_pool;
   config.control_pool = control_pool;
   config.window_packets = 2u + (room >> 2 & 15);
@@ -209,7 +210,8 @@ class Run {
         static_cast<std::uint16_t>(rank * config_.member_count + input_.pick(config_.member_count));
     wire::ProcessPair pair =
         goes_out ? wire::ProcessPair{here, there} : wire::ProcessPair{there, here};
-    if (config_.streams != 1) pair.stream = static_cast<std::uint16_t>(input_.pick(kStreams));
+    if (config_.transfers.streams != 1)
+      pair.stream = static_cast<std::uint16_t>(input_.pick(kStreams));
     return pair;
   }
   std::uint16_t some_peer() {

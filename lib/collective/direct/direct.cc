@@ -33,7 +33,7 @@ std::vector<std::uint16_t> others_of(const ShardConfig& config) {
 }
 
 bool gathers(const ShardConfig& config) {
-  return config.gathered_bytes != 0 && !config.folds_only();
+  return config.direct.gathered_bytes != 0 && !config.folds_only();
 }
 
 std::vector<std::uint16_t> partners_of(const ShardConfig& config) {
@@ -51,7 +51,7 @@ std::vector<std::uint16_t> partners_of(const ShardConfig& config) {
 std::vector<std::uint32_t> early_bytes_of(const ShardConfig& config,
                                           const std::vector<std::uint16_t>& others) {
   const std::uint64_t of_each =
-      std::max(config.direct_bytes, config.two_step_bytes) / config.nranks;
+      std::max(config.direct.op_bytes, config.direct.two_step_bytes) / config.nranks;
   std::vector<std::uint32_t> bytes(config.all_ranks());
   for (const std::uint16_t rank : others) {
     const bool sends_messages =
@@ -89,9 +89,9 @@ Direct::Direct(const ShardConfig& config, PeerLinks& links, const PacketBuffers&
       others_(others_of(config)),
       early_(others_, early_bytes_of(config, others_), counters),
       scratch_(config.all_ranks(),
-               direct::scratch_bytes(config.direct_bytes, config.two_step_bytes,
-                                     config.gathered_bytes, !folds.backend().runs_at_once()),
-               config.direct_memory.get()),
+               direct::scratch_bytes(config.direct.op_bytes, config.direct.two_step_bytes,
+                                     config.direct.gathered_bytes, !folds.backend().runs_at_once()),
+               config.direct.memory.get()),
       layout_(config, ops, scratch_, told_order, folds.backend().runs_at_once()),
       folds_(config, layout_, scratch_, ops, folds),
       queue_(config.all_ranks()),

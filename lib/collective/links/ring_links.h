@@ -67,7 +67,7 @@ namespace gradwire::collective {
                 : link_to(config, upstream_rank(config.rank, config.nranks), config.upstream);
   link.index = index;
   link.role = config.folds_only()      ? LinkRole::kHost
-              : config.transfers_alone ? LinkRole::kQuiet
+              : config.transfers.alone ? LinkRole::kQuiet
                                        : LinkRole::kRing;
   link.gets_data = gets_data;
   link.brings_data = config.folds_only() || index == upstream_link(config.nranks);

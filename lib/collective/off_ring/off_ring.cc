@@ -24,18 +24,18 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
       counters_(counters),
       links_(config, ends),
       told_order_(config) {
-  if (config.direct_bytes != 0 && config.nranks > 1) {
+  if (config.direct.op_bytes != 0 && config.nranks > 1) {
     direct_.emplace(config, links_, buffers, ops, folds, told_order_, counters);
   }
   if (told) {
     require(direct_.has_value(), "a rank without members has direct ops");
     told_.emplace(config, group, *direct_, ops, services);
-  } else if (config.pairs_max != 0) {
+  } else if (config.transfers.pairs_max != 0) {
     window_.emplace(config);
     transfers_.emplace(config, links_, *window_, buffers, counters);
     turns_.add(*transfers_);
   }
-  if (config.tiles && config.nranks > 1) {
+  if (config.tiles.used && config.nranks > 1) {
     if (!window_) window_.emplace(config);
     tiles_.emplace(config, links_, *window_, buffers, ops, folds, told_order_, counters);
     turns_.add(*tiles_);

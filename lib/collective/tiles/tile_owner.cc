@@ -12,8 +12,8 @@ namespace gradwire::collective {
 TileOwner::TileOwner(const ShardConfig& config, TileOps& ops, FoldQueue& folds,
                      TileFormats& formats)
     : TileOwner(config,
-                tile_places(config.payload_bytes, config.nranks, config.tile_scratch_bytes,
-                            config.tile_bytes),
+                tile_places(config.payload_bytes, config.nranks, config.tiles.scratch_bytes,
+                            config.tiles.tile_bytes),
                 ops, folds, formats) {}
 
 TileOwner::TileOwner(const ShardConfig& config, const TilePlaces& places, TileOps& ops,

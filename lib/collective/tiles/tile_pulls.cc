@@ -9,10 +9,10 @@
 namespace gradwire::collective {
 
 std::uint32_t TilePulls::parts_most(const ShardConfig& config) noexcept {
-  if (config.tile_shares == nullptr || config.folds_only()) return UINT32_MAX;
+  if (config.tiles.shares == nullptr || config.folds_only()) return UINT32_MAX;
   constexpr std::uint64_t kSteps = 1u << 16;
   constexpr std::uint64_t kLeast = 2;
-  const TileShares& shares = *config.tile_shares;
+  const TileShares& shares = *config.tiles.shares;
   // Shares are below 2^43: 1,024 of 2^32.
   const std::uint64_t own = shares.share_of(config.rank) * kSteps / shares.all();
   const std::uint64_t parts = own * (config.nranks - 1u);

@@ -25,9 +25,9 @@ class PairQueues {
         links_(links),
         outs_(outs),
         ins_(ins),
-        words_(std::size_t{config.pairs_max} * 2),
-        sending_(config.pairs_max),
-        watched_(std::size_t{config.pairs_max} * 2) {}
+        words_(std::size_t{config.transfers.pairs_max} * 2),
+        sending_(config.transfers.pairs_max),
+        watched_(std::size_t{config.transfers.pairs_max} * 2) {}
 
   /// The pair says something.
   void queue(OutPair& out) noexcept { queue(out.timer, outs_.index_of(out) * 2); }

@@ -14,7 +14,7 @@ Pulls::Pulls(const ShardConfig& config, PeerLinks& links, PullWindow& window,
       queues_(queues),
       counters_(counters),
       window_(window),
-      ready_(config.pairs_max) {
+      ready_(config.transfers.pairs_max) {
   turns_.reserve(kTurns);
 }
 

@@ -31,7 +31,7 @@ class TransferChunks {
   }
   /// Whether this lane has a part in the stream at all.
   [[nodiscard]] bool has(const wire::ProcessPair& pair) const noexcept {
-    return pair.stream == 0 || (pair.stream < config_.streams && is_first_lane(pair));
+    return pair.stream == 0 || (pair.stream < config_.transfers.streams && is_first_lane(pair));
   }
   /// This lane's, of a stream that it has.
   [[nodiscard]] std::uint32_t count(const wire::ProcessPair& pair,

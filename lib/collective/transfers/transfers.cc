@@ -24,15 +24,15 @@ Transfers::Transfers(const ShardConfig& config, PeerLinks& links, PullWindow& wi
       processes_(config.processes()),
       counters_(counters),
       chunks_(config),
-      outs_(config.pairs_max),
-      ins_(config.pairs_max),
+      outs_(config.transfers.pairs_max),
+      ins_(config.transfers.pairs_max),
       under_way_(config, outs_, ins_, counters),
       early_(config.payload_bytes),
       queues_(config, links, outs_, ins_),
       pulls_(config, links, window, ins_, queues_, counters),
       pacer_(config.sender.rate_bps, config.sender.burst_bytes),
-      here_(config.pairs_max),
-      sized_(config.pairs_max) {
+      here_(config.transfers.pairs_max),
+      sized_(config.transfers.pairs_max) {
   links_.add(*this);
 }
 

@@ -48,7 +48,8 @@ class Transfers final : public PeerUser, public LateUser {
             const PacketBuffers& buffers, ShardCounters& counters);
 
   /// kFull: the pair's transfer before is under way. kTooLarge: more chunks than 32 bits count, or
-  /// more pairs than ShardConfig::pairs_max. kRefused: the end is no process of this rank.
+  /// more pairs than ShardConfig::transfers.pairs_max. kRefused: the end is no process of this
+  /// rank.
   [[nodiscard]] PostResult post(const TransferSpec& spec, TimeNs now) noexcept;
   /// @return whether the end of a transfer was taken: its id.
   [[nodiscard]] bool pop_done(std::uint64_t& id) noexcept { return under_way_.pop_done(id); }

@@ -8,12 +8,12 @@ namespace gradwire::collective {
 UnderWay::UnderWay(const ShardConfig& config, PairTable<OutPair>& outs, PairTable<InPair>& ins,
                    ShardCounters& counters)
     : own_rank_(config.rank),
-      pairs_max_(config.pairs_max),
+      pairs_max_(config.transfers.pairs_max),
       outs_(outs),
       ins_(ins),
       counters_(counters),
       peers_(config.nranks),
-      done_(std::size_t{config.pairs_max} * 2) {}
+      done_(std::size_t{config.transfers.pairs_max} * 2) {}
 
 void UnderWay::begin(std::uint32_t item, std::uint16_t rank, TimeNs now) noexcept {
   order_of(item) = {now, 0, newest_, PairOrder::kNobody};

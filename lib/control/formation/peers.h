@@ -61,7 +61,7 @@ class Connections {
 
 /// Whether ops of a group may be direct, which all ranks must see alike.
 struct DirectAgreement {
-  std::uint64_t bytes = 0;           ///< collective::ShardConfig::direct_bytes; 0: none is
+  std::uint64_t bytes = 0;           ///< collective::ShardConfig::direct.op_bytes; 0: none is
   std::uint64_t two_step_bytes = 0;  ///< likewise; 0: no op goes in two steps
   std::uint64_t gathered_bytes = 0;  ///< likewise; 0: no op is gathered
   std::uint16_t gathered_ranks = 0;  ///< likewise

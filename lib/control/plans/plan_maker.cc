@@ -72,17 +72,17 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
     config.payload_pool = payloads->mempool();
   }
   config.timeouts.formation_ns = request.formation_ns;
-  config.direct_bytes = request.direct_bytes;
-  config.two_step_bytes = request.two_step_bytes;
-  config.owners = request.owners;
-  config.gathered_bytes = request.gathered_bytes;
-  config.gathered_ranks = request.gathered_ranks;
-  config.pairs_max = request.pairs_max;
-  config.streams = request.streams;
-  config.tiles = request.tiles;
-  config.tiles_for_formats_alone = request.tiles_for_formats_alone;
-  config.tile_shares = request.tile_shares;
-  config.tile_costs = request.tile_costs;
+  config.direct.op_bytes = request.direct_bytes;
+  config.direct.two_step_bytes = request.two_step_bytes;
+  config.direct.owners = request.owners;
+  config.direct.gathered_bytes = request.gathered_bytes;
+  config.direct.gathered_ranks = request.gathered_ranks;
+  config.transfers.pairs_max = request.pairs_max;
+  config.transfers.streams = request.streams;
+  config.tiles.used = request.tiles;
+  config.tiles.for_formats_alone = request.tiles_for_formats_alone;
+  config.tiles.shares = request.tile_shares;
+  config.tiles.costs = request.tile_costs;
   if (request.keys != nullptr) config.seals = request.keys->make_seals(lane);
 
   command::ShardPlacement placement;
@@ -123,11 +123,11 @@ Result<command::ShardPlacement> PlanMaker::place(const PlanRequest& request,
   if (backend == nullptr) {
     return fail(ErrorCode::kInternal, "the CPU backend has no kernels for this CPU");
   }
-  if (gpu_ != nullptr && config.direct_bytes != 0 && config.nranks > 1) {
+  if (gpu_ != nullptr && config.direct.op_bytes != 0 && config.nranks > 1) {
     auto memory =
         gpu_->make_shared_memory(collective::direct_memory_bytes(config, backend->runs_at_once()));
     if (!memory) return tl::unexpected(memory.error());
-    config.direct_memory = std::move(*memory);
+    config.direct.memory = std::move(*memory);
   }
   try {
     auto shard = collective::Shard::create(config, std::move(backend));

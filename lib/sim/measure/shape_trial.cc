@@ -109,12 +109,12 @@ GroupOptions ShapeCase::group_options() const {
   shard.window_packets = kWindow;
   shard.transit_packets = kWindow;
   shard.exchange_bytes = 0;
-  shard.direct_bytes = o_.direct_kib << 10;
-  shard.two_step_bytes = o_.two_step_kib << 10;
-  shard.gathered_bytes = o_.gathered_kib << 10;
-  shard.gathered_ranks = o_.gathered_ranks;
-  shard.tiles = o_.tiles;
-  if (o_.collective == Collective::kAllToAll) shard.pairs_max = o_.ranks;
+  shard.direct.op_bytes = o_.direct_kib << 10;
+  shard.direct.two_step_bytes = o_.two_step_kib << 10;
+  shard.direct.gathered_bytes = o_.gathered_kib << 10;
+  shard.direct.gathered_ranks = o_.gathered_ranks;
+  shard.tiles.used = o_.tiles;
+  if (o_.collective == Collective::kAllToAll) shard.transfers.pairs_max = o_.ranks;
   shard.max_active_ops = 2;
   const collective::Partition ring(elements(), DataType::kInt32, o_.ranks, o_.payload_bytes);
   shard.max_chunks = static_cast<std::uint32_t>(4 * (ring.total_chunks() + o_.ranks));

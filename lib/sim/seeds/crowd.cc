@@ -15,9 +15,9 @@ void crowd(Scenario& s) {
   shard.timeouts.silence_ns = 200 * kMs;
   shard.timeouts.ping_interval_ns = shard.timeouts.silence_ns / 40;
   shard.sender.max_pto_ns = std::min<TimeNs>(shard.sender.max_pto_ns, 20 * kMs);
-  shard.direct_bytes = random.pick<std::uint64_t>({1, 4, 16, 64}) << 10;
-  shard.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64}) << 10;
-  shard.gathered_bytes = random.pick<std::uint64_t>({0, 4, 16}) << 10;
+  shard.direct.op_bytes = random.pick<std::uint64_t>({1, 4, 16, 64}) << 10;
+  shard.direct.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64}) << 10;
+  shard.direct.gathered_bytes = random.pick<std::uint64_t>({0, 4, 16}) << 10;
   s.world.link.loss = random.pick({0.1, 0.15, 0.2});
   s.world.link.burst_start = 0;
   const TimeNs holds_ns = random.pick<TimeNs>({2 * kMs, 5 * kMs, 20 * kMs, 20 * kMs});

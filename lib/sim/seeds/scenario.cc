@@ -160,10 +160,10 @@ void draw_shards(Scenario& s, Random& random) {
 void draw_tiles(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 15);
   collective::ShardConfig& shard = s.group.shard;
-  shard.tiles = true;
+  shard.tiles.used = true;
   draw_payload_for_formats(s);
-  shard.tile_bytes = 16u * random.pick({1u, 2u, 8u, 64u}) * shard.payload_bytes;
-  shard.tile_scratch_bytes = random.pick<std::uint64_t>({4, 64, 8192}) << 10;
+  shard.tiles.tile_bytes = 16u * random.pick({1u, 2u, 8u, 64u}) * shard.payload_bytes;
+  shard.tiles.scratch_bytes = random.pick<std::uint64_t>({4, 64, 8192}) << 10;
   shard.batch_entries = 1;
   for (HostProfile& host : s.hosts) host.slow_backend = 0;
   s.world.host.slow_backend = 0;
@@ -173,14 +173,14 @@ void draw_tiles(Scenario& s) {
 /// Up to what size ops are direct. Drawn apart, so that all else of a seed stays as it is without.
 void draw_direct(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 6);
-  s.group.shard.direct_bytes = random.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
-  s.group.shard.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64, 512}) << 10;
+  s.group.shard.direct.op_bytes = random.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
+  s.group.shard.direct.two_step_bytes = random.pick<std::uint64_t>({0, 8, 64, 512}) << 10;
   // Drawn apart again: gathered ops are made for many ranks, and looked for bugs in at few.
   Random more(s.seed * 0x9e3779b97f4a7c15u + 9);
-  s.group.shard.gathered_bytes = more.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
-  s.group.shard.gathered_ranks = more.pick<std::uint16_t>({2, 2, 4, 8});
-  if (s.group.shard.direct_bytes == 0) {
-    s.group.shard.two_step_bytes = s.group.shard.gathered_bytes = 0;
+  s.group.shard.direct.gathered_bytes = more.pick<std::uint64_t>({0, 4, 16, 64}) << 10;
+  s.group.shard.direct.gathered_ranks = more.pick<std::uint16_t>({2, 2, 4, 8});
+  if (s.group.shard.direct.op_bytes == 0) {
+    s.group.shard.direct.two_step_bytes = s.group.shard.direct.gathered_bytes = 0;
   }
   fit_pools(s);
 }
@@ -371,7 +371,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   draw_transfers(s);
   draw_owners(s);
   draw_ops(s, random);
-  if (s.group.shard.tiles) draw_formats(s);
+  if (s.group.shard.tiles.used) draw_formats(s);
   if (is(s, {"death"})) {
     draw_death(s, random);
   } else if (is(s, {"rails", "fabric"})) {
@@ -386,7 +386,7 @@ Result<Scenario> make_scenario(std::uint64_t seed, const std::string& profile,
   }
   if (is(s, {"calls"})) draw_odd_calls(s);
   if (is(s, {"users"})) draw_neighbor(s);
-  if (s.group.shard.tiles) draw_tile_model(s);
+  if (s.group.shard.tiles.used) draw_tile_model(s);
   return s;
 }
 

@@ -20,12 +20,13 @@ std::string describe(const Scenario& s) {
       "hosts: round {} ns, drivers hold {} ns, {} and {} descriptors, behind {}\n",
       s.seed, s.profile, s.nranks, s.group.folding_ranks, s.group.members, s.group.lanes,
       shard.payload_bytes, shard.window_packets, shard.transit_packets, shard.eager_packets,
-      shard.exchange_bytes, shard.direct_bytes, shard.two_step_bytes, shard.gathered_bytes,
-      shard.gathered_ranks, shard.max_active_ops, shard.batch_entries,
-      shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns, s.world.port.rate_bps,
-      link.loss, link.burst_start, link.burst_ns, link.duplication, link.corruption, link.reorder,
-      link.reorder_ns, s.hosts[0].round_ns, s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors,
-      s.hosts[0].tx_descriptors, s.hosts[0].port_behind);
+      shard.exchange_bytes, shard.direct.op_bytes, shard.direct.two_step_bytes,
+      shard.direct.gathered_bytes, shard.direct.gathered_ranks, shard.max_active_ops,
+      shard.batch_entries, shard.timeouts.silence_ns / kMs, link.delay_ns, link.jitter_ns,
+      s.world.port.rate_bps, link.loss, link.burst_start, link.burst_ns, link.duplication,
+      link.corruption, link.reorder, link.reorder_ns, s.hosts[0].round_ns,
+      s.hosts[0].driver_holds_ns, s.hosts[0].rx_descriptors, s.hosts[0].tx_descriptors,
+      s.hosts[0].port_behind);
   for (std::size_t rank = 0; rank < s.nranks; ++rank) {
     const HostProfile& host = s.hosts[rank];
     text += fmt::format("rank {}: posts {} ahead", rank, s.ops_ahead[rank]);

@@ -222,7 +222,7 @@ void SeedRun::check_reason(std::uint16_t rank, const AbortReason& reason) {
       (reason.reporter_rank + 1) % n == culprit || (culprit + 1) % n == reason.reporter_rank;
   // For direct ops each rank awaits every other one, and a transfer may be with any.
   const collective::ShardConfig& shard = scenario_.group.shard;
-  const bool awaits = neighbor || shard.direct_bytes != 0 || shard.pairs_max != 0;
+  const bool awaits = neighbor || shard.direct.op_bytes != 0 || shard.transfers.pairs_max != 0;
   const bool fits =
       may_abort_ &&
       (blamed_.count(culprit) != 0 || separated_.count({reason.reporter_rank, culprit}) != 0 ||

@@ -162,7 +162,7 @@ void SeedRun::check_drops(Job& job) {
   // A contribution to a direct op holds no window: it may go to a rank that is further behind than
   // is known here, and comes again. So does an offer to a lane that has not taken the transfer
   // before.
-  if (scenario_.group.shard.direct_bytes == 0 && !lanes_lag()) none(wire::Drop::kOpAhead);
+  if (scenario_.group.shard.direct.op_bytes == 0 && !lanes_lag()) none(wire::Drop::kOpAhead);
   // A frame whose length was corrupted looks like a chunk of another length.
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kBadChunk);
   if (scenario_.world.link.corruption == 0) none(wire::Drop::kMalformed);
@@ -217,7 +217,7 @@ void SeedRun::second_epoch() {
     world_.run_for(2 * scenario_.group.shard.timeouts.silence_ns * 3 + kSecond);
   }
   const std::uint64_t count = 1 + random.below(4);
-  std::vector<PlannedOp> ops(options.shard.transfers_alone ? 0 : count);
+  std::vector<PlannedOp> ops(options.shard.transfers.alone ? 0 : count);
   for (PlannedOp& op : ops) {
     op.plan.count = random.below(400);
     op.plan.datatype = DataType::kInt32;

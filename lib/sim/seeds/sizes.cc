@@ -237,8 +237,8 @@ void draw_formats(Scenario& s) {
   const std::size_t processes = ranks_of(s.group).size();
   collective::ShardConfig& shard = s.group.shard;
   if (uses_places_again(s)) {
-    shard.tile_bytes = 16 * shard.payload_bytes;  // a chunk of each rank
-    shard.tile_scratch_bytes = 4u << 10;
+    shard.tiles.tile_bytes = 16 * shard.payload_bytes;  // a chunk of each rank
+    shard.tiles.scratch_bytes = 4u << 10;
   }
   for (PlannedOp& op : s.ops) {
     if (op.plan.collective == Collective::kBarrier || !random.chance(0.6)) continue;
@@ -257,7 +257,7 @@ void draw_formats(Scenario& s) {
 
 void draw_owners(Scenario& s) {
   Random random(s.seed * 0x9e3779b97f4a7c15u + 11);
-  if (s.nranks < 3 || s.group.shard.two_step_bytes == 0 || !random.chance(0.3)) return;
+  if (s.nranks < 3 || s.group.shard.direct.two_step_bytes == 0 || !random.chance(0.3)) return;
   const std::uint64_t few = random.pick<std::uint64_t>({1, 1, 2, s.nranks - 1u});
   while (s.group.owners.size() < few) {
     const auto host = static_cast<HostId>(random.below(s.nranks));
@@ -266,9 +266,9 @@ void draw_owners(Scenario& s) {
 }
 
 void draw_folding_ranks(Scenario& s) {
-  const bool tiles = s.group.shard.tiles;
+  const bool tiles = s.group.shard.tiles.used;
   Random random(s.seed * 0x9e3779b97f4a7c15u + (tiles ? 18 : 12));
-  if (s.group.shard.two_step_bytes == 0 || !random.chance(tiles ? 0.6 : 0.4)) return;
+  if (s.group.shard.direct.two_step_bytes == 0 || !random.chance(tiles ? 0.6 : 0.4)) return;
   s.group.folding_ranks = random.chance(0.2) ? 2 : 1;
   if (tiles) s.group.folding_ranks = random.pick<std::uint16_t>({1, 1, 2, 3});
   s.group.folding_ranks = std::min(s.group.folding_ranks, s.nranks);

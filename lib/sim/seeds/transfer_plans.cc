@@ -21,7 +21,7 @@ class Draw {
       return;
     }
     // Each pair once at the most: a rank has all of its processes' pairs.
-    s_.group.shard.pairs_max = 1024;
+    s_.group.shard.transfers.pairs_max = 1024;
     fit_pools(s_);
     for (std::uint64_t i = random_.below(4) + 1; i > 0; --i) draw_pattern();
     s_.transfers.seed = random_.next();
@@ -56,7 +56,7 @@ class Draw {
     Random random(s_.seed * 0x9e3779b97f4a7c15u + 24);
     if (!random.chance(0.35)) return;
     const auto streams = random.pick<std::uint16_t>({2, 3, 16, collective::kStreamsMax});
-    s_.group.shard.streams = streams;
+    s_.group.shard.transfers.streams = streams;
     for (PlannedTransfer& transfer : s_.transfers.transfers) {
       if (transfer.terms.call != wire::TransferCall::kSendRecv) continue;
       transfer.pair.stream = static_cast<std::uint16_t>(random.below(streams));
@@ -135,8 +135,8 @@ void draw_transfers(Scenario& scenario) {
 
 void leave_transfers_alone(Scenario& s) {
   collective::ShardConfig& shard = s.group.shard;
-  shard.transfers_alone = true;
-  shard.direct_bytes = shard.two_step_bytes = shard.gathered_bytes = 0;
+  shard.transfers.alone = true;
+  shard.direct.op_bytes = shard.direct.two_step_bytes = shard.direct.gathered_bytes = 0;
   s.ops.clear();
   s.cut_after_first_done = false;
   // A rank may wait for longer than the silence limit for what the other has not posted.

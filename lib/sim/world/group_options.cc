@@ -43,7 +43,7 @@ std::vector<std::uint32_t> rates_of(const GroupOptions& group) {
 
 std::shared_ptr<const collective::TileCosts> tile_costs_of(const GroupOptions& group) {
   const std::uint16_t nranks = ring_ranks(group);
-  if (!group.shard.tiles || !group.endpoint || nranks < 2) return nullptr;
+  if (!group.shard.tiles.used || !group.endpoint || nranks < 2) return nullptr;
   require(!group.rates.empty(), "costs are of ports whose rates are known");
   const auto shares = tile_shares_of(group);
   return std::make_shared<const collective::TileCosts>(*group.endpoint, rates_of(group), nranks,
@@ -51,7 +51,7 @@ std::shared_ptr<const collective::TileCosts> tile_costs_of(const GroupOptions& g
 }
 
 std::shared_ptr<const collective::TileShares> tile_shares_of(const GroupOptions& group) {
-  if (!group.shard.tiles) return nullptr;
+  if (!group.shard.tiles.used) return nullptr;
   auto shares = collective::TileShares::make(rates_of(group), ring_ranks(group));
   if (!shares) return nullptr;
   return std::make_shared<const collective::TileShares>(std::move(*shares));

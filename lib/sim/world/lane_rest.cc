@@ -13,7 +13,7 @@ constexpr TimeNs kLongRestNs = 1'000'000'000;
 
 bool World::rests(const Place& place, TimeNs local_now) {
   const collective::Shard& shard = *place.shard;
-  if (!shard.config().transfers_alone || place.touched || shard.expects_packets()) return false;
+  if (!shard.config().transfers.alone || place.touched || shard.expects_packets()) return false;
   return shard.deadline(local_now) > local_now && local_now < place.called_at + kLongRestNs;
 }
 

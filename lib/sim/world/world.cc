@@ -120,9 +120,9 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
     config.nranks = n;
     config.folding_ranks = options.folding_ranks;
     config.layout = groups_[group].layout.get();
-    config.owners = groups_[group].owners;
-    config.tile_shares = groups_[group].tile_shares;
-    config.tile_costs = groups_[group].tile_costs;
+    config.direct.owners = groups_[group].owners;
+    config.tiles.shares = groups_[group].tile_shares;
+    config.tiles.costs = groups_[group].tile_costs;
     config.member_count = options.members;
     if (config.layout != nullptr) {
       config.member_count = folds_only ? 1 : config.layout->members_of(rank_index);
@@ -153,7 +153,7 @@ void World::make_rank(GroupId group, std::uint16_t rank_index) {
         config.peers.push_back(address_of(other_rank));
       }
     }
-    if (options.shard.transfers_alone) settle_transfers_alone(config);
+    if (options.shard.transfers.alone) settle_transfers_alone(config);
     config.packet_pool = host.packets->get();
     config.control_pool = host.control->get();
     std::unique_ptr<reduce::Backend> backend;

@@ -174,9 +174,9 @@ TEST_CASE("a barrier begins though the backend has no place, with whatever shape
   for (const std::uint16_t gathered_ranks : {64, 4}) {
     RingOptions options;
     options.nranks = kRanks;
-    options.shard.direct_bytes = 128u << 10;
-    options.shard.gathered_ranks = gathered_ranks;
-    options.shard.gathered_bytes = 64u << 10;
+    options.shard.direct.op_bytes = 128u << 10;
+    options.shard.direct.gathered_ranks = gathered_ranks;
+    options.shard.direct.gathered_bytes = 64u << 10;
     options.slow_backend = 0.02;
     RingHarness ring(options);
     REQUIRE(ring.form());

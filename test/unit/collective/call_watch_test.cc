@@ -55,7 +55,7 @@ const std::vector<CallPair>& call_pairs() {
 RingOptions options_for_calls(std::uint16_t nranks, bool direct) {
   RingOptions options;
   options.nranks = nranks;
-  options.shard.direct_bytes = direct ? 64u << 10 : 0;
+  options.shard.direct.op_bytes = direct ? 64u << 10 : 0;
   options.shard.max_active_ops = 64;
   return options;
 }

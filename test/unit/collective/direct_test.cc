@@ -20,7 +20,7 @@ constexpr std::uint64_t kDirectBytes = 64u << 10;
 RingOptions options_of(std::uint16_t nranks, std::uint64_t direct_bytes = kDirectBytes) {
   RingOptions options;
   options.nranks = nranks;
-  options.shard.direct_bytes = direct_bytes;
+  options.shard.direct.op_bytes = direct_bytes;
   options.shard.exchange_bytes = 0;
   return options;
 }
@@ -87,7 +87,7 @@ TEST_CASE("all collectives have the ring's bits, direct and in two steps", "[dir
                             {4, 2, 2, 0.02, {}, 0.3}, {3, 3, 1, 0.02, {2, 0, 1, 0, 2, 2}, 0.1}};
   for (const Layout& layout : layouts) {
     RingOptions options = options_of(layout.nranks);
-    options.shard.two_step_bytes = 64u << 10;
+    options.shard.direct.two_step_bytes = 64u << 10;
     options.members = layout.members;
     options.ranks = layout.ranks;
     options.lanes = layout.lanes;
@@ -135,7 +135,7 @@ TEST_CASE("small ops take one hop and larger all-reduces two, whatever the ranks
   constexpr TimeNs kDelay = 100'000;
   constexpr std::uint16_t kRanks = 16;
   RingOptions options = options_of(kRanks);
-  options.shard.two_step_bytes = 64u << 10;
+  options.shard.direct.two_step_bytes = 64u << 10;
   options.delay_ns = kDelay;
   RingHarness ring(options);
   REQUIRE(ring.form());

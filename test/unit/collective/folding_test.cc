@@ -23,8 +23,8 @@ RingOptions hanging_options(std::uint16_t nranks, std::uint16_t folding_ranks = 
   RingOptions options;
   options.nranks = nranks;
   options.folding_ranks = folding_ranks;
-  options.shard.direct_bytes = 1024;
-  options.shard.two_step_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 1024;
+  options.shard.direct.two_step_bytes = 64u << 10;
   options.shard.exchange_bytes = 0;
   return options;
 }

@@ -73,10 +73,10 @@ void run_all(std::uint16_t nranks, const ForcedShape& shape) {
   options.payload_bytes = kPayload;
   options.loss = 0.02;
   options.shard.exchange_bytes = 0;
-  options.shard.direct_bytes = shape.direct_bytes;
-  options.shard.two_step_bytes = shape.two_step_bytes;
-  options.shard.gathered_bytes = shape.gathered_bytes;
-  options.shard.gathered_ranks = 2;
+  options.shard.direct.op_bytes = shape.direct_bytes;
+  options.shard.direct.two_step_bytes = shape.two_step_bytes;
+  options.shard.direct.gathered_bytes = shape.gathered_bytes;
+  options.shard.direct.gathered_ranks = 2;
   RingHarness ring(options);
   REQUIRE(ring.form());
   const auto processes =

@@ -21,9 +21,9 @@ namespace {
 RingOptions options_of(std::uint16_t nranks, std::uint64_t gathered_bytes = 64u << 10) {
   RingOptions options;
   options.nranks = nranks;
-  options.shard.direct_bytes = 64u << 10;
-  options.shard.gathered_bytes = gathered_bytes;
-  options.shard.gathered_ranks = 2;
+  options.shard.direct.op_bytes = 64u << 10;
+  options.shard.direct.gathered_bytes = gathered_bytes;
+  options.shard.direct.gathered_ranks = 2;
   return options;
 }
 

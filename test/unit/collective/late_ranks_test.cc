@@ -32,7 +32,7 @@ RingOptions busy_options(std::uint16_t nranks) {
   options.payload_bytes = 64;
   options.pool_mbufs = 640;
   options.step_ns = 20'000;
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   options.shard.exchange_bytes = 0;
   options.shard.timeouts.silence_ns = 150 * kOneMs;
   options.shard.timeouts.ping_interval_ns = 15 * kOneMs;
@@ -48,7 +48,7 @@ struct LoneRank {
         control(sim::PoolBank::instance().take(512, 1024)) {
     config.nranks = nranks;
     config.payload_bytes = kPayload;
-    config.direct_bytes = 64u << 10;
+    config.direct.op_bytes = 64u << 10;
     config.exchange_bytes = 0;
     config.timeouts.silence_ns = silence;
     config.timeouts.ping_interval_ns = ping;
@@ -251,7 +251,7 @@ TEST_CASE("ops in two steps of 200 ranks end though ranks post to different dept
   constexpr std::uint16_t kRanks = 200;
   constexpr std::uint16_t kLacks = 100;
   RingOptions options = busy_options(kRanks);
-  options.shard.two_step_bytes = 64u << 10;
+  options.shard.direct.two_step_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   int lost = 0;

@@ -25,8 +25,8 @@ RingOptions options_of(std::uint16_t nranks, std::vector<std::uint16_t> owners) 
   RingOptions options;
   options.nranks = nranks;
   options.owners = std::move(owners);
-  options.shard.direct_bytes = 1024;
-  options.shard.two_step_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 1024;
+  options.shard.direct.two_step_bytes = 64u << 10;
   options.shard.exchange_bytes = 0;
   return options;
 }

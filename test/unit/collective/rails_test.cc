@@ -31,7 +31,7 @@ TEST_CASE(
     "direct ops go by another path to a rank off the ring, and by the first when it is back") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = rails_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks};
@@ -61,7 +61,7 @@ TEST_CASE(
 TEST_CASE("a transfer whose path is cut in its middle goes on by another") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = rails_of(kRanks);
-  options.shard.pairs_max = 16;
+  options.shard.transfers.pairs_max = 16;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Transfer transfer(ring, {0, 2}, 4000 * 256);
@@ -102,8 +102,8 @@ TEST_CASE("a rank that waits for another one leaves a path that is silent") {
 TEST_CASE("a rank off the ring that answers late by one path, and by no other, is not silent") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = rails_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
-  options.shard.pairs_max = 16;
+  options.shard.direct.op_bytes = 64u << 10;
+  options.shard.transfers.pairs_max = 16;
   RingHarness ring(options);
   REQUIRE(ring.form());
   ring.delay_rail(0, 2, 0, kSilence / 6);
@@ -134,7 +134,7 @@ TEST_CASE("a rank off the ring that answers late by one path, and by no other, i
 TEST_CASE("what was pulled is not pulled again and again before it can come") {
   RingOptions options = rails_of(2);
   options.rails = 1;
-  options.shard.pairs_max = 4;
+  options.shard.transfers.pairs_max = 4;
   options.shard.sender.max_pto_ns = kSilence / 10;
   options.delay_ns = kSilence / 5;
   RingHarness ring(options);

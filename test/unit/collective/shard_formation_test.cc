@@ -146,8 +146,8 @@ TEST_CASE("packets of tiles are foreign to a group without tiles, whatever else 
     INFO("direct ops and transfers " << off_ring);
     RingOptions options;
     options.nranks = 3;
-    options.shard.direct_bytes = off_ring ? 4096 : 0;
-    options.shard.pairs_max = off_ring ? 64 : 0;
+    options.shard.direct.op_bytes = off_ring ? 4096 : 0;
+    options.shard.transfers.pairs_max = off_ring ? 64 : 0;
     Sums sums(options);
     RingHarness& ring = sums.ring;
     sums.add(1000);

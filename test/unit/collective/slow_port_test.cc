@@ -51,7 +51,7 @@ collective::TransferSpec transfer(collective::TransferEnd end, std::uint16_t sou
 TEST_CASE("all ranks get a part of a direct op from a slow port in turn") {
   constexpr std::uint16_t kRanks = 16;
   RingOptions options = options_of(kRanks, 2);
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   // Of one rank alone it is slow: the others have time to ask it.
   for (std::uint16_t rank = 1; rank < kRanks; ++rank) ring.host(rank).tx_descriptors = 512;
@@ -75,7 +75,7 @@ TEST_CASE("transfers of all with all end though ports are slow and every rank as
   RingOptions options = options_of(kRanks, 2);
   options.shard.timeouts.ping_interval_ns = 5 * kMs;
   options.loss = 0.05;
-  options.shard.pairs_max = kRanks;
+  options.shard.transfers.pairs_max = kRanks;
   RingHarness ring(options);
   REQUIRE(ring.form());
   std::vector<std::byte> from(40 * 64, std::byte{7});
@@ -100,7 +100,7 @@ TEST_CASE("a rank whose ring fills its port is not silent to those that wait for
   for (const std::uint16_t nranks : {3, 5}) {
     CAPTURE(nranks);
     RingOptions options = options_of(nranks, 2);
-    options.shard.pairs_max = 16;
+    options.shard.transfers.pairs_max = 16;
     options.shard.exchange_bytes = 0;
     options.shard.max_chunks = 8192;
     RingHarness ring(options);
@@ -132,8 +132,8 @@ TEST_CASE("a rank whose packets of one kind all get lost is heard by those of an
   constexpr std::uint16_t kRanks = 4;
   RingOptions options;
   options.nranks = kRanks;
-  options.shard.direct_bytes = 64u << 10;
-  options.shard.pairs_max = kRanks;
+  options.shard.direct.op_bytes = 64u << 10;
+  options.shard.transfers.pairs_max = kRanks;
   options.shard.timeouts.silence_ns = 200 * kMs;
   options.shard.timeouts.ping_interval_ns = 20 * kMs;
   options.shard.sender.max_pto_ns = 20 * kMs;
@@ -188,7 +188,7 @@ TEST_CASE(
   constexpr std::uint16_t kRanks = 4;
   RingOptions options;
   options.nranks = kRanks;
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   options.shard.timeouts.silence_ns = 200 * kMs;
   options.shard.timeouts.ping_interval_ns = 20 * kMs;
   options.shard.timeouts.stuck_ns = 600 * kMs;
@@ -216,8 +216,8 @@ TEST_CASE("transfers and direct ops share a slow port by turns") {
   CAPTURE(one_at_a_time);
   constexpr std::uint16_t kRanks = 8;
   RingOptions options = options_of(kRanks, 2);
-  options.shard.direct_bytes = 64u << 10;
-  options.shard.pairs_max = kRanks;
+  options.shard.direct.op_bytes = 64u << 10;
+  options.shard.transfers.pairs_max = kRanks;
   options.shard.exchange_bytes = 0;
   RingHarness ring(options);
   // Of one rank alone.

@@ -107,7 +107,7 @@ TEST_CASE(
 TEST_CASE("direct ops take another source port to a rank off the ring") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks};
@@ -129,7 +129,7 @@ TEST_CASE("direct ops take another source port to a rank off the ring") {
 TEST_CASE("a direct op whose full packets alone are lost takes another source port") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks};
@@ -144,7 +144,7 @@ TEST_CASE("a direct op whose full packets alone are lost takes another source po
 TEST_CASE("a transfer takes another source port, its pieces too") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
-  options.shard.pairs_max = 16;
+  options.shard.transfers.pairs_max = 16;
   RingHarness ring(options);
   REQUIRE(ring.form());
   const auto destination = GENERATE(std::uint16_t{1}, std::uint16_t{2});
@@ -215,7 +215,7 @@ TEST_CASE("no link takes another source port because a rank stands still or post
   constexpr std::uint16_t kRanks = 3;
   RingOptions options = options_of(kRanks);
   const bool direct = GENERATE(false, true);
-  if (direct) options.shard.direct_bytes = 64u << 10;
+  if (direct) options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks, 2'000};

@@ -81,7 +81,7 @@ TEST_CASE("what was heard while a group formed is told before anything is silent
 TEST_CASE("a rank that gave up says so to one off the ring from one source port after the other") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
-  options.shard.pairs_max = 16;
+  options.shard.transfers.pairs_max = 16;
   options.shard.timeouts.hello_interval_ns = 2 * kMs;
   RingHarness ring(options);
   REQUIRE(ring.form());
@@ -99,7 +99,7 @@ TEST_CASE("a rank that gave up says so to one off the ring from one source port 
 TEST_CASE("a rank that does nothing but answer takes another source port when it is asked again") {
   constexpr std::uint16_t kRanks = 4;
   RingOptions options = options_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
+  options.shard.direct.op_bytes = 64u << 10;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks};
@@ -115,8 +115,8 @@ TEST_CASE("a rank that rests takes another source port when it is asked again") 
   options.shard.timeouts.silence_ns = kLimit;
   options.shard.timeouts.ping_interval_ns = kLimit / 100;
   options.shard.sender.max_pto_ns = kLimit / 25;
-  options.shard.pairs_max = 16;
-  options.shard.transfers_alone = true;
+  options.shard.transfers.pairs_max = 16;
+  options.shard.transfers.alone = true;
   RingHarness ring(options);
   REQUIRE(ring.form());
   ring.run_for(kLimit);
@@ -134,8 +134,8 @@ TEST_CASE("others send to a rank that stood still from source ports that lead th
   constexpr std::uint16_t kRanks = 4;
   constexpr std::uint16_t kStill = 2;
   RingOptions options = options_of(kRanks);
-  options.shard.direct_bytes = 64u << 10;
-  options.shard.pairs_max = 16;
+  options.shard.direct.op_bytes = 64u << 10;
+  options.shard.transfers.pairs_max = 16;
   RingHarness ring(options);
   REQUIRE(ring.form());
   Ops ops{ring, kRanks};
@@ -191,7 +191,7 @@ TEST_CASE("transfers that are posted together are no sign that answers are lost"
   constexpr std::uint16_t kMembers = 4;
   RingOptions options = options_of(4);
   options.members = kMembers;
-  options.shard.pairs_max = 64;
+  options.shard.transfers.pairs_max = 64;
   RingHarness ring(options);
   REQUIRE(ring.form());
   ring.run_for(kSilence);

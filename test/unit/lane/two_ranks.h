@@ -312,10 +312,10 @@ class TwoRanks {
     config.timeouts.silence_ns = options_.silence_ns;
     config.batch_entries = options_.batch_entries;
     config.exchange_bytes = options_.exchange_bytes;
-    config.direct_bytes = options_.direct_bytes;
-    config.pairs_max = options_.pairs_max;
-    config.tiles = options_.tiles;
-    if (options_.tiles) config.tile_scratch_bytes = 8 << 20;
+    config.direct.op_bytes = options_.direct_bytes;
+    config.transfers.pairs_max = options_.pairs_max;
+    config.tiles.used = options_.tiles;
+    if (options_.tiles) config.tiles.scratch_bytes = 8 << 20;
     if (needs_all_ranks(config)) config.peers.resize(config.nranks);
     config.payload_crc = options_.payload_crc;
     return config;
@@ -376,7 +376,7 @@ class TwoRanks {
       }
       config.received_mbufs_are_exclusive = own.row().rx_exclusive;
       if (options_.direct_memory) {
-        config.direct_memory =
+        config.direct.memory =
             options_.direct_memory(collective::direct_memory_bytes(config, false));
       }
       auto shard = collective::Shard::create(config, options_.backend(r));

@@ -48,7 +48,7 @@ TEST_CASE("in profile pairs two ranks have transfers alone, by one path and by s
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const auto s = make_scenario(seed, "pairs", 7);
     REQUIRE(s->nranks == 2);
-    CHECK(s->group.shard.transfers_alone);
+    CHECK(s->group.shard.transfers.alone);
     CHECK(s->group.folding_ranks == 0);
     CHECK(s->ops.empty());
     CHECK_FALSE(s->transfers.transfers.empty());

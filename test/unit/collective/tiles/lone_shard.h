@@ -59,9 +59,9 @@ class LoneShard {
     collective::ShardConfig config;
     config.nranks = nranks;
     config.payload_bytes = 64;
-    config.tiles = true;
-    config.tile_bytes = 16 * 4 * 64;
-    config.tile_scratch_bytes = 1;  // places for the parts of two tiles
+    config.tiles.used = true;
+    config.tiles.tile_bytes = 16 * 4 * 64;
+    config.tiles.scratch_bytes = 1;  // places for the parts of two tiles
     return config;
   }
 

@@ -16,9 +16,9 @@ constexpr TimeNs kMs = 1'000'000;
 RingOptions with_tiles(std::uint16_t nranks) {
   RingOptions options;
   options.nranks = nranks;
-  options.shard.tiles = true;
+  options.shard.tiles.used = true;
   options.shard.exchange_bytes = 0;
-  options.shard.tile_bytes = 16 * 2 * options.payload_bytes;
+  options.shard.tiles.tile_bytes = 16 * 2 * options.payload_bytes;
   options.shard.timeouts.silence_ns = 500 * kMs;
   options.shard.timeouts.ping_interval_ns = 20 * kMs;
   return options;
@@ -99,8 +99,8 @@ TEST_CASE("ranks that call other counts by tiles hear of it by name") {
 
 TEST_CASE("lost pieces of a large op are pulled again without a probe timeout for each") {
   RingOptions options = with_tiles(2);
-  options.shard.tile_bytes = collective::kTileBytes;
-  options.shard.tile_scratch_bytes = 1u << 20;
+  options.shard.tiles.tile_bytes = collective::kTileBytes;
+  options.shard.tiles.scratch_bytes = 1u << 20;
   options.shard.window_packets = options.shard.transit_packets = 64;
   options.payload_bytes = 1024;
   options.pool_mbufs = 4096;

@@ -23,10 +23,10 @@ RingOptions with_tiles(std::uint16_t nranks) {
   RingOptions options;
   options.nranks = nranks;
   options.payload_bytes = kPayload;
-  options.shard.tiles = true;
+  options.shard.tiles.used = true;
   // Two chunks a tile, and the fewest places.
-  options.shard.tile_bytes = 32 * kPayload;
-  options.shard.tile_scratch_bytes = 1024;
+  options.shard.tiles.tile_bytes = 32 * kPayload;
+  options.shard.tiles.scratch_bytes = 1024;
   return options;
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("bits of a format do not depend on payload, lanes, tiles and places") 
     RingOptions options = with_tiles(3);
     options.payload_bytes = payload;
     options.lanes = payload == 576 ? 3 : 1;
-    options.shard.tile_bytes = payload == 1408 ? collective::kTileBytes : 48 * payload;
+    options.shard.tiles.tile_bytes = payload == 1408 ? collective::kTileBytes : 48 * payload;
     RingHarness ring(options);
     REQUIRE(ring.form());
     OpCase op(3, 1, {.count = 20'011, .seed = 7, .wire = WireFormat::kInt8});
@@ -155,7 +155,7 @@ TEST_CASE("what a format is not for is refused, and one rank's processes need no
   CHECK(post(ring, right, 2) == PostResult::kOk);
 
   RingOptions without = with_tiles(2);
-  without.shard.tiles = false;
+  without.shard.tiles.used = false;
   RingHarness no_tiles(without);
   REQUIRE(no_tiles.form());
   CHECK(post(no_tiles, right, 2) == PostResult::kUnsupported);

@@ -25,12 +25,12 @@ RingOptions hanging_options(std::uint16_t nranks, std::uint16_t folding_ranks) {
   options.nranks = nranks;
   options.folding_ranks = folding_ranks;
   options.payload_bytes = 576;
-  options.shard.tiles = true;
-  options.shard.direct_bytes = 1024;
-  options.shard.two_step_bytes = 8u << 10;
+  options.shard.tiles.used = true;
+  options.shard.direct.op_bytes = 1024;
+  options.shard.direct.two_step_bytes = 8u << 10;
   options.shard.exchange_bytes = 0;
-  options.shard.tile_bytes = 16 * 2 * options.payload_bytes;
-  options.shard.tile_scratch_bytes = 64u << 10;
+  options.shard.tiles.tile_bytes = 16 * 2 * options.payload_bytes;
+  options.shard.tiles.scratch_bytes = 64u << 10;
   options.shard.timeouts.silence_ns = 500 * kMillis;
   options.shard.timeouts.ping_interval_ns = 20 * kMillis;
   return options;
@@ -313,7 +313,7 @@ TEST_CASE("a call of an op that an owner without members passed over is a mismat
 TEST_CASE("results of an owner without members stay bounded while one rank takes none") {
   constexpr std::uint16_t kRanks = 3;
   RingOptions options = where_hosts_own_all(kRanks, 1);
-  options.shard.tile_scratch_bytes = 1;  // places for four results
+  options.shard.tiles.scratch_bytes = 1;  // places for four results
   RingHarness ring(options);
   REQUIRE(ring.form());
   bool held = true;
@@ -336,11 +336,11 @@ TEST_CASE("results of an owner without members stay bounded while one rank takes
 TEST_CASE("a group with tiles and ranks without members needs everybody's share") {
   collective::ShardConfig config;
   config.nranks = 2;
-  config.tiles = true;
+  config.tiles.used = true;
   config.payload_bytes = 256;
   const auto backend = reduce::make_cpu_backend(16);
   std::vector<std::uint32_t> rates(3);
-  config.tile_shares =
+  config.tiles.shares =
       std::make_shared<const collective::TileShares>(*collective::TileShares::make(rates, 2));
   const auto checked = check(config, backend.get());
   REQUIRE_FALSE(checked.has_value());

@@ -41,7 +41,7 @@ struct Stand {
     config.nranks = nranks;
     config.member_count = members;
     config.payload_bytes = kPayload;
-    config.tile_bytes = 16 * 4 * kPayload;
+    config.tiles.tile_bytes = 16 * 4 * kPayload;
     config.window_packets = window;
     config.congestion = transport::CongestionKind::kStatic;
     return config;

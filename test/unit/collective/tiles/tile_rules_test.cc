@@ -373,8 +373,8 @@ TEST_CASE("tiles: what an op ends with is repeated after two round trips, not a 
 
 TEST_CASE("tiles: packets of a group without them are foreign") {
   collective::ShardConfig config = LoneShard::config_of(3);
-  config.tiles = false;
-  config.pairs_max = 1;
+  config.tiles.used = false;
+  config.transfers.pairs_max = 1;
   LoneShard shard(std::move(config));
   shard.pull(1, {.op_seq = 1, .grant = 4});
   shard.call(1, LoneShard::call_of(1, kCount));

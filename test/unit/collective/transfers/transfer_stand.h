@@ -37,9 +37,9 @@ class Stand final : public Observer {
     group.members = wanted.members;
     group.lanes = wanted.lanes;
     group.shard.payload_bytes = 256;
-    group.shard.pairs_max = wanted.pairs_max;
-    group.shard.transfers_alone = wanted.alone;
-    group.shard.streams = kStreams;
+    group.shard.transfers.pairs_max = wanted.pairs_max;
+    group.shard.transfers.alone = wanted.alone;
+    group.shard.transfers.streams = kStreams;
     group_ = world_.add_group(group);
     for (std::uint16_t rank = 0; rank < nranks_; ++rank) world_.start(group_, rank);
     REQUIRE(world_.run_until([this] { return formed_ == nranks_; }, kSecond));

@@ -120,7 +120,7 @@ TEST_CASE("a group for transfers alone has no ops") {
 TEST_CASE("a group for transfers alone has two ranks, transfers and nothing else") {
   collective::ShardConfig config;
   config.nranks = 2;
-  config.pairs_max = 4;
+  config.transfers.pairs_max = 4;
   config.payload_bytes = 1'024;
   settle_transfers_alone(config);
   const auto backend = reduce::make_cpu_backend(16);
@@ -132,13 +132,13 @@ TEST_CASE("a group for transfers alone has two ranks, transfers and nothing else
   config.nranks = 3;
   CHECK(refused(config));
   config.nranks = 2;
-  config.pairs_max = 0;
+  config.transfers.pairs_max = 0;
   CHECK(refused(config));
-  config.pairs_max = 4;
-  config.tiles = true;
+  config.transfers.pairs_max = 4;
+  config.tiles.used = true;
   CHECK(refused(config));
-  config.tiles = false;
-  config.direct_bytes = 1024;
+  config.tiles.used = false;
+  config.direct.op_bytes = 1024;
   CHECK(refused(config));
 }
 
