@@ -40,16 +40,14 @@ TxCompletion completion_of(const port::Port& port,
 Lane::Lane(const LaneConfig& config)
     : config_(config),
       notices_(config.shared, config.lane),
+      log_(config.lane, counters_),
       slots_(config.max_groups),
-      groups_(config.hash_secret, config.max_groups),
+      rests_(slots_, config.max_groups),
       statuses_(config.max_groups),
-      idle_(config.max_groups),
+      receiver_(config_, ports_, slots_, rests_, counters_),
       polling_(config.polling) {
-  in_use_.reserve(config.max_groups);
-  awake_.reserve(config.max_groups);
-  touched_.reserve(config.max_groups);
-  for (Resting& resting : resting_) resting.groups.reserve(config.max_groups);
-  for (std::atomic<bool>& idle : idle_) idle.store(true, std::memory_order_relaxed);
+  require(config.lane < config.lanes && config.lanes <= kMaxLanes, "a lane is one of its daemon's");
+  require(config.max_groups < GroupIndex::kNoSlot, "an index tells each group from none");
   for (const port::Port* port : config.ports) {
     // Lanes share a port's rate equally.
     const std::uint64_t rate_bps = port->config().rate_bps / config.lanes;
@@ -63,7 +61,8 @@ Lane::Lane(const LaneConfig& config)
     added.ip = port->config().ip;
     added.vlan_id = port->config().vlan_id;
     added.rx_exclusive = port->row().rx_exclusive;
-    added.rx_burst = rx_burst(port->limits().frame_bytes, kRoundBytes, kMaxBurst);
+    added.rx_burst =
+        rx_burst(port->limits().frame_bytes, LaneReceiver::kRoundBytes, LaneReceiver::kMaxBurst);
     added.tx =
         TxQueue(port->id(), config.lane, port->row().tx_burst, completion_of(*port, config.ports));
     added.stage = std::make_unique<port::FaultStage>(
@@ -99,7 +98,8 @@ bool Lane::poll_once(TimeNs now) noexcept {
   worked |= take_ops(now);
   worked |= take_transfers(now);
   flowed_ = worked;
-  const bool received = receive(now);
+  const bool received = receiver_.receive(now);
+  flowed_ |= receiver_.flowed();
   worked |= received;
   worked |= take_control_frames();
   worked |= poll_shards(now, !received);
@@ -112,18 +112,18 @@ bool Lane::poll_once(TimeNs now) noexcept {
     }
   }
   round_steps_.note(steps_ + (counters_.rx_packets - frames) + (commands_->steps() - commands));
-  if (now >= next_publication_) publish(now);
-  last_round_ = now;
+  if (statuses_.due(now)) publish(now);
+  rests_.round_ended(now);
   count(counters_.rounds);
   if (worked) count(counters_.busy_rounds);
   return worked;
 }
 
 void Lane::publish(TimeNs now) noexcept {
-  next_publication_ = now + kPublicationNs;
+  statuses_.begin(now);
   round_us_.turn(now);
   round_steps_.turn(now);
-  for (const std::uint16_t index : in_use_) {
+  for (const std::uint16_t index : slots_.in_use()) {
     GroupSlot& slot = slots_[index];
     if (slot.shown) continue;
     slot.shown = !slot.awake && !slot.expects && slot.shard->config().transfers.alone;
@@ -132,20 +132,9 @@ void Lane::publish(TimeNs now) noexcept {
     slot.members = wait;
     slot.members.since = since;
     const collective::ShardStatus status = slot.shard->status(now);
-    statuses_[index].write({slot.handle, status, slot.members});
-    idle_[index].store(slot.shown, std::memory_order_relaxed);
+    statuses_.write(index, {slot.handle, status, slot.members}, slot.shown);
     commands_->heard_posted(slot.handle, status.downstream_posted_op_seq);
   }
-}
-
-std::vector<command::PublishedStatus> Lane::published(Which which) const {
-  std::vector<command::PublishedStatus> out;
-  for (std::size_t i = 0; i < statuses_.size(); ++i) {
-    if (which == Which::kNotIdle && idle_[i].load(std::memory_order_relaxed)) continue;
-    const command::PublishedStatus published = statuses_[i].read();
-    if (published.group_handle != 0) out.push_back(published);
-  }
-  return out;
 }
 
 TimeNs Lane::deadline(TimeNs now) const noexcept {
@@ -157,8 +146,8 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   if (commands_->waits_for_input()) {
     earliest = std::min(earliest, now + kInputLookNs);
   }
-  for (const Resting& resting : resting_) earliest = std::min(earliest, resting.deadline);
-  for (const std::uint16_t index : awake_) {
+  earliest = std::min(earliest, rests_.deadline());
+  for (const std::uint16_t index : rests_.awake()) {
     const GroupSlot& slot = slots_[index];
     if (slot.closed) continue;
     // If the port's rate has stopped a group, it has nothing to do before this time.
@@ -170,6 +159,21 @@ TimeNs Lane::deadline(TimeNs now) const noexcept {
   return earliest;
 }
 
+bool Lane::take_control_frames() noexcept {
+  bool worked = false;
+  void* object = nullptr;
+  while (rte_ring_sc_dequeue(config_.rings.frames, &object) == 0) {
+    auto* frame = static_cast<rte_mbuf*>(object);
+    worked = true;
+    if (frame->port < ports_.size() && ports_[frame->port].tx.room() != 0) {
+      ports_[frame->port].tx.push(frame);
+    } else {
+      rte_pktmbuf_free(frame);
+    }
+  }
+  return worked;
+}
+
 bool Lane::take_ops(TimeNs now) noexcept {
   bool worked = false;
   command::LaneOps ops;
@@ -177,9 +181,10 @@ bool Lane::take_ops(TimeNs now) noexcept {
   while (rte_ring_sc_dequeue_elem(config_.rings.ops, &ops, sizeof ops) == 0) {
     worked = true;
     ++steps_;
-    GroupSlot* slot = find_group(ops.group_handle);
+    GroupSlot* slot = slots_.find(ops.group_handle);
     if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
-    wake(*slot);
+    require(ops.op_seq >= slot->ready_seq, "ops become ready in their order");
+    rests_.wake(*slot);
     slot->specs = ops.specs;
     slot->ready_seq = ops.op_seq;
     post_ops(*slot, now);
@@ -196,9 +201,9 @@ bool Lane::take_transfers(TimeNs now) noexcept {
        --left) {
     worked = true;
     ++steps_;
-    GroupSlot* slot = find_group(transfer.group_handle);
+    GroupSlot* slot = slots_.find(transfer.group_handle);
     if (slot == nullptr || slot->closed) continue;  // it was left or aborted meanwhile
-    wake(*slot);
+    rests_.wake(*slot);
     switch (slot->shard->post(*transfer.spec, now)) {
       case collective::PostResult::kOk:
       case collective::PostResult::kRefused:  // aborted or leaving: the command lane hears of it
@@ -226,6 +231,8 @@ std::uint64_t bytes_of(const collective::OpSpec& spec, const collective::Shard& 
 }  // namespace
 
 void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
+  require(slot.ready_seq - slot.posted_seq <= command::kOpSlots,
+          "the command lane keeps an op until a shard has it");
   while (slot.posted_seq != slot.ready_seq) {
     const collective::OpSpec& spec = slot.specs[(slot.posted_seq + 1) % command::kOpSlots];
     switch (slot.shard->post(spec, now)) {
@@ -234,8 +241,7 @@ void Lane::post_ops(GroupSlot& slot, TimeNs now) noexcept {
         ++steps_;
         const std::uint64_t bytes = bytes_of(spec, *slot.shard);
         if (bytes > kStreamBytes) ++slot.streams;
-        trace_op(TraceType::kPosted, now, slot.handle, spec.op_seq, bytes,
-                 {.collective = spec.collective, .wire = spec.wire});
+        log_.posted(slot.handle, spec, bytes, now);
         continue;
       }
       case collective::PostResult::kFull:

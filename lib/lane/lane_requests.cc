@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/require.h"
 #include "lane/lane.h"
 
 namespace gradwire::lane {
@@ -36,7 +37,7 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
         notice.reason.code = AbortCode::kFormation;
         std::snprintf(notice.reason.detail, sizeof notice.reason.detail,
                       "lane %u has %zu of %u groups, or was given no shard", config_.lane,
-                      in_use_.size(), config_.max_groups);
+                      slots_.in_use().size(), config_.max_groups);
         notices_.send(notice);
       }
       break;
@@ -47,16 +48,16 @@ void Lane::handle(command::Request& request, TimeNs now) noexcept {
       leave_group(request, now);
       return;
     case command::RequestType::kMoveLink:
-      if (GroupSlot* slot = find_group(request.group_handle); slot != nullptr && !slot->closed) {
-        wake(*slot);
+      if (GroupSlot* slot = slots_.find(request.group_handle); slot != nullptr && !slot->closed) {
+        rests_.wake(*slot);
         slot->shard->lead_to(request.rank, request.path_ip, request.frame);
         request.taken = true;
       }
       break;
     case command::RequestType::kSupplyKey:
       // Afterwards the request has the key of the generation that is over.
-      if (GroupSlot* slot = find_group(request.group_handle); slot != nullptr && !slot->closed) {
-        wake(*slot);
+      if (GroupSlot* slot = slots_.find(request.group_handle); slot != nullptr && !slot->closed) {
+        rests_.wake(*slot);
         *request.key = slot->shard->supply_key(request.wish, std::move(*request.key));
         request.taken = true;
       }
@@ -87,9 +88,7 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
   if (config_.lane >= plan.shards.size() || plan.shards[config_.lane].shard == nullptr) {
     return false;
   }
-  const auto free = std::find_if(slots_.begin(), slots_.end(),
-                                 [](const GroupSlot& slot) { return slot.shard == nullptr; });
-  if (free == slots_.end()) return false;
+  if (slots_.full()) return false;
   const command::ShardPlacement& placement = plan.shards[config_.lane];
   if (placement.down_port >= ports_.size() || placement.up_port >= ports_.size()) return false;
   constexpr std::size_t kPortsMax = 32;  // bits of any_ports
@@ -114,37 +113,29 @@ bool Lane::add_group(command::Request& request, TimeNs now) noexcept {
     return false;
   }
 
-  const auto index = static_cast<std::uint16_t>(free - slots_.begin());
-  *free = GroupSlot{};
-  free->shard = placement.shard.get();
-  free->handle = plan.group_handle;
-  free->down_port = placement.down_port;
-  free->up_port = placement.up_port;
-  free->any_ports = any_ports;
-  free->full_frame_bytes =
-      static_cast<std::uint32_t>(placement.shard->config().downstream.frame.bytes() +
-                                 wire::kHeaderBytes + placement.shard->config().payload_bytes);
-  in_use_.push_back(index);
-  awake_.push_back(index);
-  group_index_[plan.group_handle] = index;
-  const collective::ShardConfig& config = free->shard->config();
-  groups_.add(config, index);
-  runs_.forget();
-  commands_->add_group(plan, config);
-  free->shard->start(now);
-  next_publication_ = now;
+  GroupSlot& slot = slots_.add(*placement.shard, plan.group_handle);
+  slot.down_port = placement.down_port;
+  slot.up_port = placement.up_port;
+  slot.any_ports = any_ports;
+  slot.full_frame_bytes = static_cast<std::uint32_t>(wanted.downstream.frame.bytes() +
+                                                     wire::kHeaderBytes + wanted.payload_bytes);
+  rests_.add(slot);
+  receiver_.add_group(slot);
+  commands_->add_group(plan, wanted);
+  slot.shard->start(now);
+  statuses_.hasten(now);
   return true;
 }
 
 void Lane::abort_group(std::uint64_t handle, const AbortReason& reason, TimeNs now) noexcept {
-  GroupSlot* slot = find_group(handle);
+  GroupSlot* slot = slots_.find(handle);
   if (slot == nullptr || slot->closed) return;
-  wake(*slot);
+  rests_.wake(*slot);
   slot->shard->abort(reason, now);
 }
 
 void Lane::leave_group(command::Request& request, TimeNs now) noexcept {
-  GroupSlot* slot = find_group(request.group_handle);
+  GroupSlot* slot = slots_.find(request.group_handle);
   const bool port_gives_back = commands_->take(request);
   if (slot == nullptr || slot->leaving) {
     if (!port_gives_back) notices_.send_done(request);
@@ -155,26 +146,19 @@ void Lane::leave_group(command::Request& request, TimeNs now) noexcept {
   if (slot->closed) {
     release(*slot);
   } else {
-    wake(*slot);
+    rests_.wake(*slot);
     slot->shard->leave(now);
   }
 }
 
 void Lane::release(GroupSlot& slot) noexcept {
-  const auto index = static_cast<std::uint16_t>(&slot - slots_.data());
+  require(slot.closed && slot.leaving, "a group ends when it is left and has closed");
+  const std::uint16_t index = slots_.index_of(slot);
   if (slot.leave != nullptr) notices_.send_done(*slot.leave);
   for (LanePort& port : ports_) port.share.forget(index);
-  group_index_.erase(slot.handle);
-  forget_awake(index);
-  slot = GroupSlot{};
-  statuses_[index].write({});
-  idle_[index].store(true, std::memory_order_relaxed);
-  in_use_.erase(std::find(in_use_.begin(), in_use_.end(), index));
-}
-
-Lane::GroupSlot* Lane::find_group(std::uint64_t handle) noexcept {
-  const auto found = group_index_.find(handle);
-  return found == group_index_.end() ? nullptr : &slots_[found->second];
+  rests_.remove(slot);
+  slots_.remove(slot);
+  statuses_.clear(index);
 }
 
 }  // namespace gradwire::lane

@@ -95,9 +95,9 @@ void Lane::sleep(TimeNs sleep_ns, TimeNs now) noexcept {
 
 Lane::Waits Lane::waits_for(TimeNs now) const noexcept {
   if (!expecting_) return {};
-  Waits waits{.message = resting_moving_ == 0,
-              .few_packets = resting_streams_ == 0 && polling_.idle_ns(now) < kWakesLastNs};
-  for (const std::uint16_t index : awake_) {
+  Waits waits{.message = !rests_.moves(),
+              .few_packets = !rests_.streams() && polling_.idle_ns(now) < kWakesLastNs};
+  for (const std::uint16_t index : rests_.awake()) {
     const GroupSlot& slot = slots_[index];
     waits.message &= slot.done >= slot.ready_seq;
     waits.few_packets &= slot.streams == 0;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/require.h"
+
 namespace gradwire::lane {
 
 std::optional<PollingMode> parse_polling_mode(std::string_view name) noexcept {
@@ -29,6 +31,7 @@ IdleStep Polling::after_round(TimeNs now, bool worked, bool flowed, bool expecti
 }
 
 TimeNs Polling::bound(TimeNs sleep_ns, TimeNs now, TimeNs deadline) const noexcept {
+  require(sleep_ns >= config_.first_sleep_ns, "a sleep is no shorter than the first");
   if (deadline <= now) return config_.first_sleep_ns;
   return std::clamp(deadline - now, config_.first_sleep_ns, sleep_ns);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/require.h"
+
 namespace gradwire::lane {
 
 PortShare::PortShare(std::uint64_t rate_bps, std::size_t slots)
@@ -12,6 +14,7 @@ PortShare::PortShare(std::uint64_t rate_bps, std::size_t slots)
 std::size_t PortShare::packets_allowed(std::size_t slot, TimeNs now,
                                        std::uint32_t packet_bytes) noexcept {
   if (!paced()) return std::numeric_limits<std::size_t>::max();
+  require(slot < deficits_.size() && packet_bytes > 0, "a group that asks has a slot, and packets");
   // A slot that the port's rate stopped in the middle of its turn goes on first.
   if (turn_taken_ && turn_ != slot) return 0;
   if (!turn_taken_) {
@@ -29,6 +32,7 @@ std::size_t PortShare::packets_allowed(std::size_t slot, TimeNs now,
 void PortShare::on_asked(std::size_t slot, TimeNs now, std::size_t allowed, std::size_t sent,
                          std::uint64_t bytes) noexcept {
   if (!paced()) return;
+  require(sent <= allowed, "a group sends no more packets than it was allowed");
   on_sent(now, bytes);
   if (!turn_taken_ || turn_ != slot) return;
   deficits_[slot] -= std::min(deficits_[slot], bytes);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/profile.h"
+#include "base/require.h"
 #include "port/udp_sum.h"
 
 namespace gradwire::lane {
@@ -56,6 +57,7 @@ bool TxQueue::flush(TimeNs now, bool link_up, LaneCounters& counters, TxTrace& t
     const std::uint16_t sent = link_up
                                    ? rte_eth_tx_burst(port_id_, queue_id_, &frames_[head_], offered)
                                    : std::uint16_t{0};
+    require(sent <= offered, "a driver takes no more than it was offered");
     for (std::uint16_t i = 0; i < sent; ++i) bytes += lengths[i];
     head_ = (head_ + sent) % kCapacity;
     count_ -= sent;

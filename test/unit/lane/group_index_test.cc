@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "lane/group_index.h"
+#include "lane/receive/group_index.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From the port to the shard: received frames are classified, checked, counted and passed on.
 #include <rte_ethdev.h>
 #include <rte_prefetch.h>
 #include <rte_ring.h>
@@ -9,7 +8,8 @@
 #include <cstring>
 
 #include "base/profile.h"
-#include "lane/lane.h"
+#include "base/require.h"
+#include "lane/receive/lane_receiver.h"
 #include "port/payload_split.h"
 
 namespace gradwire::lane {
@@ -19,16 +19,6 @@ namespace {
 std::span<std::byte> bytes_of(rte_mbuf* frame) noexcept {
   return {rte_pktmbuf_mtod(frame, std::byte*), rte_pktmbuf_data_len(frame)};
 }
-
-/// Avoids the call of memcmp that std::array's operator makes.
-bool same_mac(const wire::MacAddress& a, const wire::MacAddress& b) noexcept {
-  using Words = std::array<std::uint16_t, 3>;
-  const auto x = std::bit_cast<Words>(a);
-  const auto y = std::bit_cast<Words>(b);
-  return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
-}
-
-bool is_multicast(const wire::MacAddress& mac) noexcept { return (mac[0] & 1) != 0; }
 
 /// Whether it asks for that address or answers it, or says that it is the sender's. `arp` has at
 /// least 28 bytes.
@@ -72,7 +62,30 @@ wire::Drop decode_header(const wire::FrameView& view, wire::Packet& out) noexcep
 
 }  // namespace
 
-inline void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+LaneReceiver::LaneReceiver(const LaneConfig& config, std::vector<LanePort>& ports,
+                           GroupSlots& slots, Rests& rests, LaneCounters& counters)
+    : config_(config),
+      ports_(ports),
+      slots_(slots),
+      rests_(rests),
+      counters_(counters),
+      groups_(config.hash_secret, config.max_groups) {
+  touched_.reserve(config.max_groups);
+}
+
+void LaneReceiver::add_group(const GroupSlot& slot) {
+  require(slot.shard != nullptr && !slot.closed, "packets go to a group that is open");
+  groups_.add(slot.shard->config(), slots_.index_of(slot));
+  runs_.forget();
+}
+
+void LaneReceiver::remove_group(const GroupSlot& slot) noexcept {
+  groups_.remove(slot.shard->config(), slots_.index_of(slot));
+  runs_.forget();
+}
+
+inline void LaneReceiver::receive_frame(std::uint16_t port_index, rte_mbuf* frame,
+                                        TimeNs now) noexcept {
   const profile::Stage stage(profile::StageId::kDecode);
   if (frame->nb_segs == 1 && runs_.take(port_index, bytes_of(frame), frame)) {
     if (runs_.size() == 1) {
@@ -84,7 +97,8 @@ inline void Lane::receive_frame(std::uint16_t port_index, rte_mbuf* frame, TimeN
   receive_unlike(port_index, frame, now);
 }
 
-bool Lane::receive(TimeNs now) noexcept {
+bool LaneReceiver::receive(TimeNs now) noexcept {
+  flowed_ = false;
   bool received_any = false;
   std::array<rte_mbuf*, kMaxBurst> frames;
   for (std::uint16_t p = 0; p < ports_.size(); ++p) {
@@ -102,8 +116,9 @@ bool Lane::receive(TimeNs now) noexcept {
         const profile::Stage stage(profile::StageId::kRx);
         received = rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), burst);
       }
+      require(received <= burst, "a driver gives no more than it was asked for");
       std::span<rte_mbuf* const> passed(frames.data(), received);
-      if (ports_[p].faults != nullptr) passed = pass_faults(ports_[p], passed, now);
+      if (ports_[p].faults != nullptr) passed = ports_[p].pass_faults(passed, now);
       // Headers are in two cache lines. Without prefetching, waiting for them would be most of a
       // small frame's cost.
       for (rte_mbuf* frame : passed) {
@@ -130,16 +145,7 @@ bool Lane::receive(TimeNs now) noexcept {
   return received_any;
 }
 
-/// Faults come before the lane's own counters, so a frame dropped on purpose counts as never
-/// received.
-std::span<rte_mbuf* const> Lane::pass_faults(LanePort& port, std::span<rte_mbuf* const> arrived,
-                                             TimeNs now) noexcept {
-  const std::span<rte_mbuf* const> passed = port.faults->pass(arrived, now);
-  if (port.faults->idle()) port.faults = nullptr;
-  return passed;
-}
-
-void Lane::receive_unlike(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+void LaneReceiver::receive_unlike(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   runs_.end(now);
   // A payload must be in one piece to be reduced. If payloads are not split off, a chain of mbufs
   // is rare.
@@ -150,7 +156,7 @@ void Lane::receive_unlike(std::uint16_t port_index, rte_mbuf* frame, TimeNs now)
   }
 }
 
-void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+void LaneReceiver::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   wire::FrameView& view = view_;
   const wire::Drop why = wire::parse_frame(bytes_of(frame), view);
   if (why != wire::Drop::kNone) {
@@ -158,7 +164,7 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
     return;
   }
   const LanePort& port = ports_[port_index];
-  if (!comes_to(port, view)) {
+  if (!port.gets(view)) {
     drop(frame, wire::Drop::kForeign);
     return;
   }
@@ -183,13 +189,13 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       }
       break;
     case wire::FrameKind::kIcmpTooBig:
-      if (is_for_port(port, view)) {
+      if (port.is_meant_by(view)) {
         too_big(port_index, frame, view, now);
         return;
       }
       break;
     case wire::FrameKind::kIcmpEcho:
-      if (is_for_port(port, view)) {
+      if (port.is_meant_by(view)) {
         echo(port_index, frame, view, now);
         return;
       }
@@ -200,8 +206,8 @@ void Lane::receive_whole(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
   drop(frame, wire::Drop::kForeign);
 }
 
-std::uint16_t Lane::slot_of(const wire::IpAddress& source,
-                            collective::PacketSource& from) const noexcept {
+std::uint16_t LaneReceiver::slot_of(const wire::IpAddress& source,
+                                    collective::PacketSource& from) const noexcept {
   std::uint16_t found = GroupIndex::kNoSlot;
   for (std::uint16_t slot = groups_.find(packet_.common.group_tag); slot != GroupIndex::kNoSlot;
        slot = groups_.next(slot)) {
@@ -212,8 +218,8 @@ std::uint16_t Lane::slot_of(const wire::IpAddress& source,
   return found;
 }
 
-void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, wire::FrameView& view,
-                          TimeNs now) noexcept {
+void LaneReceiver::receive_packet(std::uint16_t port_index, rte_mbuf* frame, wire::FrameView& view,
+                                  TimeNs now) noexcept {
   wire::Drop why = decode_header(view, packet_);
   if (why == wire::Drop::kVersion) note_other_version(view, now);
   collective::PacketSource from;
@@ -257,8 +263,9 @@ void Lane::receive_packet(std::uint16_t port_index, rte_mbuf* frame, wire::Frame
   slot.shard->on_packet(frame, packet_, from, ecn_ce, now);
 }
 
-wire::Drop Lane::open_packet(collective::Shard& shard, rte_mbuf*& frame, wire::FrameView& view,
-                             std::span<const std::byte>& packet) const noexcept {
+wire::Drop LaneReceiver::open_packet(collective::Shard& shard, rte_mbuf*& frame,
+                                     wire::FrameView& view,
+                                     std::span<const std::byte>& packet) const noexcept {
   const wire::Drop drop = shard.open(packet_.common, frame, packet);
   // It may lie in another buffer now.
   view.payload = {packet.data(), view.payload.size()};
@@ -266,15 +273,17 @@ wire::Drop Lane::open_packet(collective::Shard& shard, rte_mbuf*& frame, wire::F
 }
 
 /// A packet came that concerns the group.
-void Lane::touch(std::uint16_t index) noexcept {
+void LaneReceiver::touch(std::uint16_t index) noexcept {
   GroupSlot& slot = slots_[index];
   if (slot.touched) return;
-  wake(slot);
+  require(slot.shard != nullptr && !slot.closed, "a packet concerns a group that is open");
+  rests_.wake(slot);
   slot.touched = true;
   touched_.push_back(index);
 }
 
-void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+void LaneReceiver::receive_segments(std::uint16_t port_index, rte_mbuf* frame,
+                                    TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
   const bool splits = port.port->splits_payload();
   if (splits && rte_pktmbuf_data_len(frame) >=
@@ -290,7 +299,7 @@ void Lane::receive_segments(std::uint16_t port_index, rte_mbuf* frame, TimeNs no
 /// Handles a frame whose first segment has all headers, including the packet's. The rest may be in
 /// GPU memory, which is slow to read, so it is read only for neighbors and for pings that will be
 /// answered.
-void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
+void LaneReceiver::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) noexcept {
   const LanePort& port = ports_[port_index];
   // Parsing reads only headers; of the rest it needs only the length.
   wire::FrameView& view = view_;
@@ -298,11 +307,11 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
       wire::parse_frame({rte_pktmbuf_mtod(frame, const std::byte*), frame->pkt_len}, view);
   if (why != wire::Drop::kNone) {
     drop(frame, why);
-  } else if (!comes_to(port, view)) {
+  } else if (!port.gets(view)) {
     drop(frame, wire::Drop::kForeign);
-  } else if (view.kind == wire::FrameKind::kIcmpEcho && is_for_port(port, view)) {
+  } else if (view.kind == wire::FrameKind::kIcmpEcho && port.is_meant_by(view)) {
     echo(port_index, frame, view, now);
-  } else if (view.kind == wire::FrameKind::kIcmpTooBig && is_for_port(port, view)) {
+  } else if (view.kind == wire::FrameKind::kIcmpTooBig && port.is_meant_by(view)) {
     too_big(port_index, frame, view, now);
   } else if (view.kind == wire::FrameKind::kDiscovery && is_discovery_for(port.ip, view)) {
     // Longer than a packet's headers by its options.
@@ -322,7 +331,7 @@ void Lane::receive_split(std::uint16_t port_index, rte_mbuf* frame, TimeNs now) 
 }
 
 /// Whether the packet's header, which is in the first segment, is of a rank that is no neighbor.
-bool Lane::is_of_a_rank(const wire::FrameView& view) noexcept {
+bool LaneReceiver::is_of_a_rank(const wire::FrameView& view) noexcept {
   collective::PacketSource from;
   return decode_header(view, packet_) == wire::Drop::kNone &&
          slot_of(view.source_ip, from) != GroupIndex::kNoSlot && from.drop == wire::Drop::kNone;
@@ -330,7 +339,7 @@ bool Lane::is_of_a_rank(const wire::FrameView& view) noexcept {
 
 /// Whether it is a chunk whose header ends the first segment and whose payload is the second. Reads
 /// nothing of the payload, since only the GPU can.
-bool Lane::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) noexcept {
+bool LaneReceiver::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) noexcept {
   const auto* const end = rte_pktmbuf_mtod_offset(frame, const std::byte*, frame->data_len);
   return frame->nb_segs == 2 && view.payload.size() >= wire::kHeaderBytes &&
          view.payload.data() + wire::kHeaderBytes == end &&
@@ -339,7 +348,7 @@ bool Lane::is_split_chunk(const rte_mbuf* frame, const wire::FrameView& view) no
 }
 
 /// Copies all segments into the first one, those in GPU memory through its mapping.
-bool Lane::gather(rte_mbuf* frame) noexcept {
+bool LaneReceiver::gather(rte_mbuf* frame) noexcept {
   if (frame->pkt_len - frame->data_len > rte_pktmbuf_tailroom(frame)) return false;
   for (rte_mbuf* segment = frame->next; segment != nullptr; segment = segment->next) {
     const void* from = rte_pktmbuf_mtod(segment, const void*);
@@ -357,20 +366,11 @@ bool Lane::gather(rte_mbuf* frame) noexcept {
   return true;
 }
 
-bool Lane::comes_to(const LanePort& port, const wire::FrameView& view) noexcept {
-  return view.vlan_id == port.vlan_id &&
-         (same_mac(view.destination_mac, port.mac) || is_multicast(view.destination_mac));
-}
-
-bool Lane::is_for_port(const LanePort& port, const wire::FrameView& view) noexcept {
-  return view.destination_ip == port.ip && !is_multicast(view.destination_mac);
-}
-
-bool Lane::is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept {
+bool LaneReceiver::is_for_lane(const LanePort& port, const wire::FrameView& view) const noexcept {
   return view.destination_ip == port.ip && view.destination_port == config_.udp_port;
 }
 
-void Lane::drop(rte_mbuf* frame, wire::Drop why) noexcept {
+void LaneReceiver::drop(rte_mbuf* frame, wire::Drop why) noexcept {
   count(counters_.drops[static_cast<std::size_t>(why)]);
   rte_pktmbuf_free(frame);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Frames that are none of a shard's: those for the control thread and from it, and pings.
+// Frames that are none of a shard's: those for the control thread, and pings.
 #include <rte_ring.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "lane/lane.h"
+#include "lane/receive/lane_receiver.h"
 #include "port/echo.h"
 
 namespace gradwire::lane {
@@ -19,8 +19,8 @@ std::span<std::byte> first_segment(rte_mbuf* frame) noexcept {
 
 /// Routers may be anywhere, so what they say has a limit of its own, below what the control thread
 /// does for neighbors.
-void Lane::too_big(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
-                   TimeNs now) noexcept {
+void LaneReceiver::too_big(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+                           TimeNs now) noexcept {
   if (!ports_[port_index].too_big.allow(now)) {
     count(counters_.neighbor_drops);
     rte_pktmbuf_free(frame);
@@ -31,8 +31,8 @@ void Lane::too_big(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameV
 
 /// Passes a frame to the control thread, as a copy of its front in an mbuf of no lane. In a flood
 /// it copies only as many as would be answered.
-void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame,
-                           std::span<const std::byte> sender, TimeNs now) noexcept {
+void LaneReceiver::pass_to_control(std::uint16_t port_index, rte_mbuf* frame,
+                                   std::span<const std::byte> sender, TimeNs now) noexcept {
   if (!ports_[port_index].arp.allow(sender, now)) {
     count(counters_.neighbor_drops);
     rte_pktmbuf_free(frame);
@@ -57,8 +57,8 @@ void Lane::pass_to_control(std::uint16_t port_index, rte_mbuf* frame,
   rte_pktmbuf_free(frame);
 }
 
-void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
-                TimeNs now) noexcept {
+void LaneReceiver::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView& view,
+                        TimeNs now) noexcept {
   LanePort& port = ports_[port_index];
   const bool ours = rte_mbuf_refcnt_read(frame) == 1 && RTE_MBUF_DIRECT(frame);
   // Pings may use at most half of the backlog; the rest stays free for packets.
@@ -72,21 +72,6 @@ void Lane::echo(std::uint16_t port_index, rte_mbuf* frame, const wire::FrameView
     return;
   }
   drop(frame, wire::Drop::kForeign);
-}
-
-bool Lane::take_control_frames() noexcept {
-  bool worked = false;
-  void* object = nullptr;
-  while (rte_ring_sc_dequeue(config_.rings.frames, &object) == 0) {
-    auto* frame = static_cast<rte_mbuf*>(object);
-    worked = true;
-    if (frame->port < ports_.size() && ports_[frame->port].tx.room() != 0) {
-      ports_[frame->port].tx.push(frame);
-    } else {
-      rte_pktmbuf_free(frame);
-    }
-  }
-  return worked;
 }
 
 }  // namespace gradwire::lane
