@@ -18,7 +18,10 @@ class FixedQueue {
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] bool full() const noexcept { return size_ == capacity_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] T& front() noexcept { return items_[head_]; }
+  [[nodiscard]] T& front() noexcept {
+    require_dear([&] { return size_ > 0; }, "what is read of a queue is in it");
+    return items_[head_];
+  }
   template <class Condition>
   [[nodiscard]] bool any_of(Condition&& condition) const noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
@@ -35,6 +38,7 @@ class FixedQueue {
   /// It is not full.
   /// @return its new last item, which has some former one's value.
   [[nodiscard]] T& add() noexcept {
+    require(!full(), "what is added to a queue has room there");
     std::size_t tail = head_ + size_;
     if (tail >= capacity_) tail -= capacity_;
     ++size_;

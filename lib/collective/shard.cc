@@ -6,6 +6,7 @@
 #include "base/collective_call.h"
 #include "base/probe.h"
 #include "base/profile.h"
+#include "base/require.h"
 #include "collective/links/ring_links.h"
 #include "collective/tiles/tile_memory.h"
 
@@ -201,6 +202,7 @@ void Shard::take_folded(TimeNs now) noexcept {
     if (done.work->role == FoldWork::Role::kDirect) {
       off_ring_.on_folded(done, now);
     } else {
+      require(ring_.has_value(), "what is folded is of a part that the rank has");
       ring_->on_folded(done, now);
     }
     folds_.release(*done.work);
@@ -233,6 +235,7 @@ bool Shard::poll(TimeNs now, bool idle, Outbox& out) noexcept {
   }
   if (!live()) return worked;
   if (links().empty()) {
+    require(ring_.has_value(), "one rank alone folds for itself");
     worked |= off_ring_.run_last(now, out);
     return worked | ring_->fold_local(now);
   }

@@ -2,6 +2,7 @@
 // RFC 8257; doc/congestion.md says in words what is done here.
 #include <algorithm>
 
+#include "base/require.h"
 #include "transport/congestion.h"
 #include "transport/round.h"
 
@@ -18,7 +19,9 @@ class DctcpController final : public CongestionController {
   explicit DctcpController(const CongestionConfig& config)
       : packet_(config.packet_bytes),
         max_(std::max<std::uint64_t>(config.max_window_bytes, kMinPackets * packet_)),
-        window_(initial()) {}
+        window_(initial()) {
+    require(config.packet_bytes > 0, "a window is counted in packets");
+  }
 
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
@@ -65,6 +68,7 @@ class DctcpController final : public CongestionController {
   }
 
   void reduce(double factor) noexcept {
+    require(factor > 0 && factor <= 1, "a window is reduced by a part of it");
     window_ = std::max(window_ * factor, static_cast<double>(kMinPackets * packet_));
     threshold_ = window_;
   }

@@ -41,6 +41,7 @@
 // controller here never collapses below what the group needs to make progress.
 #include <algorithm>
 
+#include "base/require.h"
 #include "transport/sender.h"
 #include "transport/time_math.h"
 
@@ -84,6 +85,8 @@ void Sender::begin_outcome() noexcept {
 }
 
 Outcome Sender::make_outcome() const noexcept {
+  require(acked_.size() <= slots_.size() && lost_.size() <= slots_.size(),
+          "an outcome names each record once at most, so that it allocates nothing");
   Outcome outcome;
   outcome.acked = acked_;
   outcome.lost = lost_;
@@ -118,6 +121,8 @@ void Sender::skip_resolved() noexcept {
     ++oldest_in_flight_;
   while (oldest_unacked_ < oldest_in_flight_ && at(oldest_unacked_).state == State::kAcked)
     ++oldest_unacked_;
+  require(packets_in_flight_ <= next_ - oldest_in_flight_,
+          "what is in flight is among what was sent and is not resolved");
 }
 
 Sender::Acknowledged Sender::acknowledge_ranges(const wire::AckHeader& ack) noexcept {
@@ -159,6 +164,8 @@ std::uint32_t Sender::newly_marked(std::uint32_t ecn_ce_count) noexcept {
 }
 
 void Sender::declare_lost(InFlight& packet) noexcept {
+  require(packet.state == State::kInFlight && bytes_in_flight_ >= packet.bytes,
+          "what is told lost was in flight, and counted so");
   packet.state = State::kLost;
   bytes_in_flight_ -= packet.bytes;
   lost_bytes_ += packet.bytes;
@@ -198,6 +205,7 @@ Outcome Sender::on_ack(TimeNs now, const wire::AckHeader& ack) noexcept {
 
   const Acknowledged acknowledged = acknowledge_ranges(ack);
   largest_acked_ = std::max(largest_acked_, acknowledged.largest);
+  require(largest_acked_ < next_, "only what was sent is acknowledged");
   // RFC 9002 section 5.1: only a largest that is new tells the time of this very exchange. It is
   // the largest of those that want an acknowledgement: from its arrival on the delay counts.
   const bool has_sample = acknowledged.largest_is_new;
@@ -239,6 +247,7 @@ Outcome Sender::on_path_changed(TimeNs now, bool resend) noexcept {
 
 /// Asks for probes, and sees to it that there is room for them.
 Outcome Sender::on_probe_timeout(TimeNs now) noexcept {
+  require(packets_in_flight_ > 0 || blocked_, "a probe asks for something that is awaited");
   const std::uint32_t probes = packets_in_flight_ > 1 ? kMaxProbes : 1;
   while (free_slots() < probes) {
     declare_lost(at(oldest_in_flight_));
@@ -247,6 +256,7 @@ Outcome Sender::on_probe_timeout(TimeNs now) noexcept {
   if (lost_bytes_ > 0) controller_->on_loss(now, lost_bytes_);
   ++pto_count_;
   pto_base_ = now;
+  require(free_slots() >= probes, "there is a record for each probe that is asked for");
   Outcome outcome = make_outcome();
   outcome.probes = probes;
   return outcome;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/require.h"
 #include "transport/time_math.h"
 
 namespace gradwire::transport {
@@ -28,7 +29,9 @@ Pacer::Pacer(std::uint64_t rate_bps, std::uint32_t burst_bytes) noexcept
     : rate_bps_(rate_bps),
       configured_burst_bytes_(burst_bytes),
       burst_bytes_(burst_for(rate_bps, burst_bytes)),
-      units_(static_cast<Units>(burst_bytes_) * kUnitsPerByte) {}
+      units_(static_cast<Units>(burst_bytes_) * kUnitsPerByte) {
+  require(burst_bytes_ > 0, "a bucket holds something");
+}
 
 Pacer::Units Pacer::units_at(TimeNs now) const noexcept {
   const TimeNs fill_ns = std::min(elapsed(updated_at_, now), kMaxFillNs);

@@ -27,6 +27,7 @@ Receiver::Verdict Receiver::check_older(std::uint64_t packet_number) const noexc
 }
 
 void Receiver::drop_oldest_range() noexcept {
+  require(range_count_ > 0, "a range that is dropped is there");
   floor_ = ranges_[0].last + 1;
   std::move(ranges_.begin() + 1, ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_),
             ranges_.begin());
@@ -78,6 +79,7 @@ void Receiver::insert(std::uint64_t packet_number) noexcept {
   std::move_backward(ranges_.begin() + static_cast<std::ptrdiff_t>(i),
                      ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_),
                      ranges_.begin() + static_cast<std::ptrdiff_t>(range_count_) + 1);
+  require(range_count_ < kMaxRanges && i <= range_count_, "there is room for one range more");
   ranges_[i] = {.first = packet_number, .last = packet_number};
   ++range_count_;
 }
@@ -144,6 +146,7 @@ void Receiver::write_ack(TimeNs now, wire::AckHeader& out) noexcept {
   for (; count < most && ranges_[range_count_ - 1 - count].last >= oldest; ++count) {
     out.ranges[count] = ranges_[range_count_ - 1 - count];
   }
+  require(count <= wire::kMaxAckRanges, "an acknowledgement has no more ranges than it can carry");
   out.range_count = static_cast<std::uint8_t>(count);
   const TimeNs delay_ns = largest_accepted_ == 0 ? 0 : elapsed(largest_arrived_at_, now);
   out.delay_ns = static_cast<std::uint32_t>(

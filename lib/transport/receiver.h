@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/require.h"
 #include "base/types.h"
 #include "wire/packet.h"
 
@@ -111,6 +112,8 @@ class AcceptedRun {
   }
   /// check() has just called it new.
   void accept(std::uint64_t packet_number) noexcept {
+    require_dear([&] { return !any_ || packet_number == numbers_.last + 1; },
+                 "a run's packets follow each other");
     if (!any_) {
       numbers_.first = packet_number;
       newest_ = receiver_.is_newest(packet_number);

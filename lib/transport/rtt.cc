@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/require.h"
+
 namespace gradwire::transport {
 namespace {
 
@@ -35,6 +37,7 @@ void RttEstimator::sample(TimeNs latest_rtt_ns, TimeNs ack_delay_ns) noexcept {
       std::max(smoothed_ns_, adjusted_ns) - std::min(smoothed_ns_, adjusted_ns);
   variance_ns_ = (3 * variance_ns_ + deviation_ns) / 4;
   smoothed_ns_ = (7 * smoothed_ns_ + adjusted_ns) / 8;
+  require(smoothed_ns_ >= 0 && variance_ns_ >= 0, "times between two hosts are not negative");
 }
 
 }  // namespace gradwire::transport

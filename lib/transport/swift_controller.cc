@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/require.h"
 #include "transport/congestion.h"
 #include "transport/round.h"
 
@@ -20,7 +21,9 @@ class SwiftController final : public CongestionController {
       : packet_(static_cast<double>(config.packet_bytes)),
         max_(std::max(static_cast<double>(config.max_window_bytes), packet_)),
         base_(static_cast<double>(config.swift_target_ns)),
-        window_(initial()) {}
+        window_(initial()) {
+    require(config.packet_bytes > 0, "a window is counted in packets");
+  }
 
   [[nodiscard]] std::uint64_t window_bytes() const noexcept override {
     return static_cast<std::uint64_t>(window_);
@@ -76,6 +79,7 @@ class SwiftController final : public CongestionController {
   }
 
   void decrease(TimeNs now, double factor) noexcept {
+    require(factor > 0 && factor <= 1, "a window is decreased by a part of it");
     if (now < next_decrease_) return;
     next_decrease_ = now + delay_ns_;
     window_ = std::max(window_ * factor, packet_);

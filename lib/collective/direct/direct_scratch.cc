@@ -76,6 +76,7 @@ void DirectScratch::release() noexcept {
 }
 
 void DirectScratch::clear() noexcept {
+  require(end_ - first_ <= kOps, "there are no more direct ops than places");
   first_ = end_;
   head_ = used_ = 0;
 }

@@ -44,6 +44,7 @@ class InFlight {
   [[nodiscard]] SentRecord& take(const ReadyChunk& chunk) noexcept {
     require(!free_.empty(), "a chunk is sent if a record is free");
     SentRecord& record = records_[free_.back()];
+    require_dear([&] { return record.state == SentRecord::State::kFree; }, "a free record is free");
     free_.pop_back();
     record.chunk = chunk;
     ++record.generation;

@@ -8,6 +8,7 @@
 
 #include "base/planted_bug.h"
 #include "base/probe.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 
@@ -139,6 +140,8 @@ inline void LinkSender::write_frame(rte_mbuf* mbuf, std::byte* payload, const Re
     mbuf->pkt_len = mbuf->data_len;
     mbuf->ol_flags = 0;
   }
+  require_dear([&] { return frame >= mbuf->buf_addr; },
+               "there is room for headers before a payload");
   // A constant length makes the copy a few moves instead of a call.
   constexpr std::size_t kPlainBytes = wire::kEthernetBytes + wire::kIpv4Bytes + wire::kUdpBytes;
   std::memcpy(frame, headers.frame.data(), kPlainBytes);
@@ -307,6 +310,7 @@ void LinkSender::drop_all() noexcept {
     if (record.state != SentRecord::State::kFree) freed_ += record.chunk.id.holds_credit ? 1 : 0;
   }
   in_flight_.release_all();
+  require(in_flight_.empty() && in_flight_.lost() == 0, "a group that ends waits for nothing");
   for (; !ready_.empty(); ready_.pop()) {
     freed_ += ready_.front().id.holds_credit ? 1 : 0;
     rte_pktmbuf_free(ready_.front().mbuf);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/require.h"
+
 namespace gradwire::collective {
 namespace {
 
@@ -57,6 +59,7 @@ void PathChoice::on_hello_ack(PathIndex path, std::uint8_t source,
 }
 
 void PathChoice::ask(PathIndex path, bool spare) noexcept {
+  require(path < paths_.size(), "a path that is asked is there");
   Path& asked = paths_[path];
   const bool in_vain = asked.answer_missing;
   if (in_vain) asked.in_row = 0;
@@ -219,6 +222,7 @@ void PathChoice::look_for_another(TimeNs now) noexcept {
 }
 
 void PathChoice::take(PathIndex path, std::uint8_t source, TimeNs now) noexcept {
+  require(path < paths_.size() && source < end_.sources().count, "a way that is taken is there");
   if (path != end_.path()) end_.take_path(path);
   (void)end_.take_source(path, source);
   silence_ns_ = data_silence_ns_ = 0;

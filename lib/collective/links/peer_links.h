@@ -46,6 +46,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/require.h"
 #include "base/types.h"
 #include "collective/links/peer_ends.h"
 #include "collective/links/sweep.h"
@@ -107,7 +108,10 @@ class PeerLinks {
   [[nodiscard]] const PeerEnds& ends() const noexcept { return ends_; }
 
   // Hearing.
-  void count(TimeNs round) noexcept { polled_ += round; }
+  void count(TimeNs round) noexcept {
+    require(round >= 0, "polled time goes on");
+    polled_ += round;
+  }
   [[nodiscard]] TimeNs polled() const noexcept { return polled_; }
   /// A packet of one of the users' types came.
   void came(const wire::CommonHeader& header) noexcept {

@@ -4,6 +4,7 @@
 
 #include "base/abort_detail.h"
 #include "base/probe.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 
@@ -97,6 +98,7 @@ Membership::Cause Membership::left_alone_by(LinkIndex link) const noexcept {
 }
 
 Membership::Cause Membership::missed_by(LinkIndex link) const noexcept {
+  require(link < neighbors_.count(), "a link is one of this rank's");
   if (!neighbors_.has_left(link) || neighbors_.link(link).attached()) return {};
   const std::uint64_t last_there = neighbors_.left_after_op_seq(link);
   if (off_ring_.has_transfers_with(neighbors_.link(link).end.rank())) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/require.h"
 #include "collective/links/ring_links.h"
 
 namespace gradwire::collective {
@@ -69,6 +70,7 @@ void Neighbors::heard_from(std::uint16_t rank) noexcept {
 
 bool Neighbors::on_ping(LinkIndex link, const wire::Packet& packet, bool ecn_ce,
                         TimeNs now) noexcept {
+  require(links_[link]->brings_data(), "a ping comes from whom data comes");
   heard(link);
   return links_[link]->receiver().on_ping(packet.common.packet_number, packet.asked_op_seq, ecn_ce,
                                           now);

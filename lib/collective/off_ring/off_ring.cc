@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/abort_detail.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 
@@ -45,6 +46,7 @@ OffRing::OffRing(const ShardConfig& config, const Group& group, Neighbors& neigh
 void OffRing::on_posted(Op& op, const OpPlan& plan, TimeNs now) noexcept {
   const std::uint64_t op_seq = op.spec.op_seq;
   if (plan.shape == Shape::kTiles) {
+    require(tiles_.has_value(), "an op goes by tiles if its group has them");
     tiles_->post(op_seq, now);
     settle_tiles(now);
   }
@@ -142,6 +144,7 @@ void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) co
           "it answers, but what it lacks was sent again and again and never came there: the MTU of "
           "the path may be below that of the ring's");
     case InVain::kPiece: {
+      require(transfers_.has_value(), "pieces are awaited of transfers");
       const Transfers::Lacking& lacking = transfers_->lacking();
       reason.op_seq = 0;
       return format_detail(
@@ -151,6 +154,7 @@ void OffRing::tell_of_silence(AbortReason& reason, const PeerSilence& silent) co
           lacking.sequence, wire::text_of(lacking.pair).text);
     }
     case InVain::kTile:
+      require(tiles_.has_value(), "tiles are awaited of ops by tiles");
       reason.op_seq = tiles_->lacking();
       return reason.set_detail(
           "it answers, but chunks of the op that were pulled again and again never came: the MTU "

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 namespace {
@@ -34,6 +35,7 @@ std::uint64_t* OpTable::take_words(std::uint64_t words) noexcept {
   const std::uint64_t skipped = words > to_end ? to_end : 0;
   if (words_used_ + skipped + words > capacity) return nullptr;
   std::uint64_t* first = &words_[skipped != 0 ? 0 : words_head_];
+  require(first + words <= words_.data() + capacity, "the bitmaps of an op lie in one piece");
   words_head_ = (words_head_ + skipped + words) % capacity;
   words_used_ += skipped + words;
   words_of_slot_[(posted_ + 1) & slot_mask_] = skipped + words;
@@ -74,6 +76,7 @@ Op* OpTable::open(const OpSpec& spec, const OpPlan& plan) noexcept {
   descriptors_[spec.op_seq % kDescriptorsKept] =
       OpDescriptor{spec.op_seq, wire::digest_of(before, said_of(spec.op_seq, 0, op.call)), op.call};
   posted_ = spec.op_seq;
+  require(posted_ - done_ <= slot_mask_ + 1, "each unfinished op has a slot of its own");
   return &op;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/require.h"
 #include "collective/ops/chunk.h"
 #include "collective/ops/op_spec.h"
 #include "collective/tiles/tile_cut.h"
@@ -85,11 +86,15 @@ class TileOps {
   }
   /// The newest, which has nothing of the op that had its place. There is room.
   [[nodiscard]] TileOp& open() noexcept {
+    require(!full(), "an op by tiles enters if there is a place for it");
     TileOp& op = ops_[end_++ % kOpsMax];
     op = TileOp{};
     return op;
   }
-  void close_oldest() noexcept { ++first_; }
+  void close_oldest() noexcept {
+    require(size() > 0, "an op that is over had entered");
+    ++first_;
+  }
   void clear() noexcept { first_ = end_ = 0; }
 
   /// Which place an op has, below kOpsMax; and the op that has it.
@@ -134,6 +139,8 @@ class TileOps {
 
  private:
   [[nodiscard]] std::size_t index(const TileOp& op, std::uint16_t rank) const noexcept {
+    require_dear([&] { return place_of(op) < kOpsMax && rank < ranks_; },
+                 "what two ranks know of each other is of an op that has a place");
     return std::size_t{place_of(op)} * ranks_ + rank;
   }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/tiles/tile_memory.h"
 
 namespace gradwire::collective {
@@ -40,6 +41,7 @@ TileOp* TileOwner::start_next() noexcept {
     if (!has_to_start(op)) continue;
     if (op.started - op.folded == TileOp::kStartedMax) return nullptr;
     if (op.keeps && results_.empty()) return nullptr;
+    require(op.started < op.tiles, "a tile that starts is one of this owner's");
     const std::uint32_t at = op.started % TileOp::kStartedMax;
     const std::uint32_t sources = config_.nranks - (config_.folds_only() ? 0u : 1u);
     op.missing[at] = sources * op.cut.tile(config_.rank, config_.lane, op.started).chunks;
@@ -91,6 +93,8 @@ reduce::Entry TileOwner::result_of(const TileOp& op, const ChunkMemory& memory,
 bool TileOwner::take_part(const TileOp& op, std::uint16_t source, const TileCut::Tile& tile,
                           const TileCut::Chunk& chunk,
                           std::span<const std::byte> payload) noexcept {
+  require_dear([&] { return payload.size() == op.cut.wire_bytes(chunk.count); },
+               "a part is as long as its chunk");
   if (!folds_chunks(op)) {
     std::memcpy(part(op, source, chunk), payload.data(), payload.size());
     return true;
@@ -110,6 +114,7 @@ bool TileOwner::take_part(const TileOp& op, std::uint16_t source, const TileCut:
 }
 
 bool TileOwner::fold_next(TileOp& op) noexcept {
+  require(op.folded < op.started, "a tile is folded once it has started");
   if (!op.sums) return copy_next(op);
   const std::uint16_t place = op.place[op.folded % TileOp::kStartedMax];
   const bool same = op.spec.wire == WireFormat::kSame;

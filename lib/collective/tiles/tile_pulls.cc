@@ -97,6 +97,7 @@ void TilePulls::grant(const TileOp& op, std::uint16_t rank, TileWay way, std::ui
     ++in.next;
     skip_lacking(op, rank, way);
   }
+  require(in.next <= in.reach(), "what is pulled is ready there");
   in.granted = std::max(in.granted, in.next);
   in.on_way += pulled;
   if (way == TileWay::kParts) parts_on_way_ += pulled;
@@ -134,6 +135,8 @@ bool TilePulls::came(const TileOp& op, std::uint16_t rank, TileWay way, std::uin
     }
     in.asked.remove(bit);
     in.again.remove(bit);
+    require(in.on_way > 0 && (way != TileWay::kParts || parts_on_way_ > 0),
+            "what was asked for and comes was on its way");
     --in.on_way;
     if (way == TileWay::kParts) --parts_on_way_;
     window_.came(puller_of(way), now, ecn_ce, delay);
@@ -178,6 +181,7 @@ void TilePulls::give_back(TileIn& in) noexcept {
   if (in.on_way != 0 && !planted(PlantedBug::kLateRankKeepsWindow)) {
     // Only parts are pulled from a rank that may not have entered.
     window_.forget(Puller::kParts, in.on_way);
+    require(parts_on_way_ >= in.on_way, "parts that are given up were on their way");
     parts_on_way_ -= in.on_way;
     in.on_way = 0;
     in.asked.clear();

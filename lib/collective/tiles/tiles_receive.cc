@@ -5,6 +5,7 @@
 
 #include "base/collective_call.h"
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/tiles/tile_memory.h"
 #include "collective/tiles/tiles.h"
 
@@ -74,7 +75,9 @@ Drop Tiles::receive_part(TileOp& op, const wire::Packet& packet, bool ecn_ce, Ti
   in.began = true;
   in.late = false;
   if (pulls_.came(op, rank, TileWay::kParts, number, ecn_ce, now)) want_part_word(op, rank, false);
-  --op.missing[chunk.tile % TileOp::kStartedMax];
+  std::uint32_t& missing = op.missing[chunk.tile % TileOp::kStartedMax];
+  require(missing > 0, "a part that comes was missing");
+  --missing;
   ++counters_.tile_pieces_received;
   counters_.tile_bytes_received += packet.payload.size();
   has_news(rank, now);
@@ -118,6 +121,7 @@ Drop Tiles::receive_result(TileOp& op, const wire::Packet& packet, bool ecn_ce,
 
 bool Tiles::store(const TileOp& op, const TileCut::Tile& tile, const TileCut::Chunk& chunk,
                   std::span<const std::byte> payload) noexcept {
+  require(op.travels && !op.done, "results are stored while their op's memory may be touched");
   if (op.encodes) return formats_.store(op, tile, chunk, payload);
   reduce::Entry entry = store_of(config_, op.spec, tile, chunk.at, chunk.count, payload.data());
   entry.streaming = op.streams;
@@ -201,6 +205,7 @@ Drop Tiles::receive_pull(const wire::Packet& packet, TimeNs now) noexcept {
 }
 
 void Tiles::take_grant(TileOut& out, const wire::TilePullHeader& pull) noexcept {
+  require(pull.first >= out.first, "a grant goes on");
   out.wanted.shift(std::min(pull.first - out.first, ChunkSet::kChunks));
   out.first = pull.first;
   out.next = std::max(out.next, out.first);
@@ -294,6 +299,7 @@ void Tiles::hear_over(std::uint16_t rank, std::uint64_t op_seq, TimeNs now) noex
   if (peer.all_known == peer.all || op_seq <= peer.all_known) return;
   peer.all_known = std::min(op_seq, peer.all);
   if (peer.all_known == peer.all) {
+    require(owing_ > 0, "a rank that knows all was owed that word");
     --owing_;
     peer.all_wanted = false;
   }

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/require.h"
 #include "collective/transfers/pair_ends.h"
 
 namespace gradwire::collective {
@@ -29,6 +30,8 @@ class EarlyPieces {
   [[nodiscard]] bool full() const noexcept { return free_.empty(); }
   /// There is a place, and the payload is no longer than the group's.
   [[nodiscard]] std::uint16_t keep(std::span<const std::byte> payload) noexcept {
+    require(!full() && payload.size() <= payload_bytes_,
+            "an early piece has a place that holds it");
     const std::uint16_t place = free_.back();
     free_.pop_back();
     bytes_[place] = static_cast<std::uint32_t>(payload.size());
@@ -38,7 +41,10 @@ class EarlyPieces {
   [[nodiscard]] std::span<const std::byte> payload(std::uint16_t place) noexcept {
     return {memory_of(place), bytes_[place]};
   }
-  void give_back(std::uint16_t place) noexcept { free_.push_back(place); }
+  void give_back(std::uint16_t place) noexcept {
+    require(free_.size() < kPlaces, "a place of an early piece is given back once");
+    free_.push_back(place);
+  }
 
  private:
   [[nodiscard]] std::byte* memory_of(std::uint16_t place) noexcept {

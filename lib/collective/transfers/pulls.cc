@@ -34,6 +34,7 @@ void Pulls::give_turns(TimeNs now) noexcept {
     in.in_line = false;
     // What went ahead may have been all of it.
     if (!in.ready) continue;
+    require(!in.admitted, "a pair has one turn at a time");
     in.admitted = true;
     turns_.push_back(index);
   }
@@ -76,6 +77,7 @@ bool Pulls::pull_new(InPair& in, TimeNs now) noexcept {
 }
 
 void Pulls::pull_again(InPair& in, std::uint64_t chunks, TimeNs now) noexcept {
+  require((chunks & ~in.asked) == 0, "what is pulled again was pulled");
   const auto count = static_cast<std::uint64_t>(std::popcount(chunks));
   in.to_pull |= chunks;
   in.timed = false;  // Nobody knows which pull brings it.
@@ -93,6 +95,7 @@ void Pulls::came(InPair& in, std::uint32_t chunk, bool ecn_ce, TimeNs now) noexc
     in.timed = false;
   }
   const std::uint64_t bit = std::uint64_t{1} << (chunk - in.first);
+  require((in.asked & bit) != 0, "a chunk that comes so was pulled");
   in.asked &= ~bit;
   in.to_pull &= ~bit;
   window_.came(Puller::kTransfers, now, ecn_ce, delay);

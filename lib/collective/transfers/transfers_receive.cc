@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/bits.h"
 #include "collective/transfers/transfers.h"
 
@@ -66,6 +67,7 @@ Drop Transfers::hear_offer(InPair& in, const wire::OfferHeader& offer, TimeNs no
   if (done > in.confirmed) {
     const bool owed = in.owed > in.confirmed;
     in.confirmed = done;
+    require(!owed || owed_ > 0, "a source that confirms an end was owed it");
     if (owed && in.owed <= done) --owed_;
   }
   if (offer.sequence > in.offered) {
@@ -119,6 +121,8 @@ Drop Transfers::receive_piece(const wire::Packet& packet, bool ecn_ce, TimeNs no
 
 void Transfers::store(InPair& in, std::uint32_t chunk, std::span<const std::byte> payload,
                       TimeNs now) noexcept {
+  require(in.active && chunk < in.chunks && chunk - in.first < 64,
+          "a chunk is stored for a receive that waits for it");
   std::memcpy(in.to + chunks_.offset_of(in.pair, chunk), payload.data(), payload.size());
   ++counters_.pieces_received;
   counters_.piece_bytes_received += payload.size();
@@ -167,6 +171,7 @@ void Transfers::become_ready(InPair& in, TimeNs now) noexcept {
 }
 
 void Transfers::finish(InPair& in, TimeNs now) noexcept {
+  require(in.active && in.first == in.chunks, "a receive ends when all of it has come");
   in.active = in.ready = false;
   pulls_.finish(in);
   const bool owed = in.owed > in.confirmed;
@@ -181,6 +186,7 @@ void Transfers::finish(InPair& in, TimeNs now) noexcept {
 }
 
 void Transfers::finish(OutPair& out) noexcept {
+  require(out.active, "a send ends once");
   out.active = false;
   out.wanted = 0;
   // The other end must know that this one does.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/transfers/transfers.h"
 
 namespace gradwire::collective {
@@ -44,6 +45,7 @@ bool Transfers::look_at(InPair& in, TimeNs now) noexcept {
   links_.end(in.rank).repeats(in.timer.tries, config_.timeouts, now);
   if (owes && !pulls && links_.is_silent(in.rank)) {
     // The source is gone; what it sent is here.
+    require(owed_ > 0, "a source that is given up was owed a word");
     in.confirmed = in.owed;
     --owed_;
     return false;
@@ -81,6 +83,7 @@ void Transfers::look_at_watched(TimeNs now) noexcept {
 void Transfers::ask(std::uint16_t rank, TimeNs now) noexcept {
   links_.end(rank).repeats(links_.unanswered(rank), config_.timeouts, now);
   const std::uint32_t item = under_way_.asked_of(rank);
+  require(item != PairOrder::kNobody, "a rank that is awaited has a transfer under way");
   if (item % 2 == 0) {
     OutPair& out = outs_[item / 2];
     out.offer_wanted = out.asks = true;
@@ -188,6 +191,8 @@ Transfers::Sent Transfers::send_piece(OutPair& pair, TimeNs now, Outbox& out) no
   const auto index = static_cast<std::uint32_t>(std::countr_zero(pair.wanted));
   wire::OfferHeader piece = offer_of(pair);
   piece.chunk = pair.first + index;
+  require(pair.active && pair.wanted != 0 && piece.chunk < pair.chunks,
+          "a piece is sent of a send that is under way, and was pulled");
   const std::uint32_t bytes = chunks_.bytes_of(pair.pair, piece.chunk, pair.terms.bytes);
   const auto wire_bytes = static_cast<std::uint32_t>(to.bytes() + wire::kHeaderBytes) +
                           bytes * config_.payload_scale + end.tag_bytes();

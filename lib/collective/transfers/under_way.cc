@@ -16,6 +16,7 @@ UnderWay::UnderWay(const ShardConfig& config, PairTable<OutPair>& outs, PairTabl
       done_(std::size_t{config.transfers.pairs_max} * 2) {}
 
 void UnderWay::begin(std::uint32_t item, std::uint16_t rank, TimeNs now) noexcept {
+  require(has_room() && rank < peers_.size(), "a transfer begins if there is room for its end");
   order_of(item) = {now, 0, newest_, PairOrder::kNobody};
   (newest_ == PairOrder::kNobody ? oldest_ : order_of(newest_).newer) = item;
   newest_ = item;
