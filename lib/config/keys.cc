@@ -175,15 +175,13 @@ const std::array kKeys = {
         GRADWIRE_FIELD(transport.exchange_kib)),
     integer("transport", "direct_kib", "KiB", 0, 1024,
             "an op goes from rank to rank in one hop, and not round the ring, if what one rank "
-            "sends or "
-            "gets has at most this size; 0: never. Rank 0's counts for its group",
+            "sends or gets has at most this size; 0: never. Rank 0's counts for its group",
             GRADWIRE_FIELD(transport.direct_kib)),
     integer(
         "transport", "two_step_kib", "KiB", 0, 256,
         "a larger all-reduce goes in two hops, each rank summing a part, if that part has at most "
         "this size, and other collectives in one; 0: never. Rank 0's counts for its group, if it "
-        "has "
-        "direct ops",
+        "has direct ops",
         GRADWIRE_FIELD(transport.two_step_kib)),
     boolean("transport", "two_step_owner",
             "if any daemon of a group has it, the parts of all-reduces in two steps are summed by "
@@ -245,8 +243,7 @@ const std::array kKeys = {
             GRADWIRE_FIELD(timeouts.hello_ms)),
     integer("timeouts", "ping_ms", "ms", 1, 60'000,
             "a neighbor to which nothing was sent for so long is pinged; a tenth of silence_ms if "
-            "that "
-            "is less",
+            "that is less",
             GRADWIRE_FIELD(timeouts.ping_ms)),
     integer("timeouts", "leave_ms", "ms", 10, 600'000,
             "a group that is left closes after so long, whatever its neighbors say",
