@@ -30,10 +30,7 @@ constexpr std::uint32_t kControlMbufsPerShard = 64;
 constexpr std::uint32_t kOutboxMbufs =
     std::tuple_size_v<decltype(collective::Outbox::boxes)> * collective::OutboxSide::kCapacity;
 
-}  // namespace
-
-Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config) {
-  std::unique_ptr<Datapath> out(new Datapath);
+Result<void> check(const DatapathConfig& config) {
   if (config.lanes < 1 || config.lanes > kMaxLanes) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} lanes, must be 1 to {}", config.lanes, kMaxLanes));
@@ -50,19 +47,41 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
                             "to 1024",
                             config.max_groups, config.max_transfer_groups));
   }
+  return {};
+}
 
+}  // namespace
+
+/// What the ports take, all of them together.
+struct Datapath::Opened {
   std::uint32_t buffer_bytes = 2048;
   std::uint32_t mtu = 0;
-  port::PacketDemand demand{.shards = config.max_groups};
+  int socket = -1;  ///< of the first port
+  port::PacketDemand demand;
+  /// As many as the rings of both directions hold. Afterwards a frame to be sent is in lane 0's
+  /// backlog, and then in a descriptor of its queue until the driver frees it, perhaps only when it
+  /// needs the descriptor again.
+  std::uint32_t exchange_mbufs = 2 * kFrames;
+};
+
+Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config) {
+  if (auto good = check(config); !good) return tl::unexpected(good.error());
+  std::unique_ptr<Datapath> out(new Datapath);
+  Opened opened;
+  if (auto done = out->open_ports(config, opened); !done) return tl::unexpected(done.error());
+  if (auto done = out->start_ports(config, opened); !done) return tl::unexpected(done.error());
+  if (auto done = out->make_rings(config, opened.exchange_mbufs); !done)
+    return tl::unexpected(done.error());
+  if (auto done = out->make_lanes(config); !done) return tl::unexpected(done.error());
+  return out;
+}
+
+Result<void> Datapath::open_ports(const DatapathConfig& config, Opened& out) {
+  std::uint32_t payload = UINT32_MAX;
+  out.demand.shards = config.max_groups;
   // Groups for transfers alone keep none from one of their rounds to the next: together they need
   // what one of them sends in a round.
-  if (config.max_transfer_groups != 0) demand.backlog += kOutboxMbufs;
-  // As many as the rings of both directions hold. Afterwards a frame to be sent is in lane 0's
-  // backlog, and then in a descriptor of its queue until the driver frees it, perhaps only when it
-  // needs the descriptor again.
-  std::uint32_t exchange_mbufs = 2 * kFrames;
-  std::uint32_t payload = UINT32_MAX;
-  int socket = -1;
+  if (config.max_transfer_groups != 0) out.demand.backlog += kOutboxMbufs;
   for (const port::PortConfig& port_config : config.ports) {
     auto port = port::Port::open(port_config);
     if (!port) return tl::unexpected(port.error());
@@ -74,20 +93,20 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
                               "(memif): set it to payload",
                               port_config.device));
     }
-    buffer_bytes = std::max(buffer_bytes, opened.limits().buffer_bytes);
-    mtu = std::max(mtu, opened.limits().mtu);
+    out.buffer_bytes = std::max(out.buffer_bytes, opened.limits().buffer_bytes);
+    out.mtu = std::max(out.mtu, opened.limits().mtu);
     payload =
         std::min(payload, wire::max_payload_bytes(opened.limits().mtu, port_config.ip.family));
-    if (opened.row().keeps_rx_mbufs) demand.descriptors += port_config.rx_descriptors;
+    if (opened.row().keeps_rx_mbufs) out.demand.descriptors += port_config.rx_descriptors;
     if (!opened.row().tx_copies) {
-      demand.descriptors += port_config.tx_descriptors;
-      exchange_mbufs += port_config.tx_descriptors;
+      out.demand.descriptors += port_config.tx_descriptors;
+      out.exchange_mbufs += port_config.tx_descriptors;
     }
-    exchange_mbufs += opened.row().held_mbufs + TxQueue::kCapacity;
-    demand.driver_mbufs += opened.row().held_mbufs;
-    demand.backlog += TxQueue::kCapacity + port::FaultStage::kHeld + port::FaultStage::kBurst;
-    if (socket < 0) socket = opened.socket();
-    out->ports_.push_back(std::move(*port));
+    out.exchange_mbufs += opened.row().held_mbufs + TxQueue::kCapacity;
+    out.demand.driver_mbufs += opened.row().held_mbufs;
+    out.demand.backlog += TxQueue::kCapacity + port::FaultStage::kHeld + port::FaultStage::kBurst;
+    if (out.socket < 0) out.socket = opened.socket();
+    ports_.push_back(std::move(*port));
   }
   if (!config.ports.empty() && payload < 64) {
     return fail(ErrorCode::kInvalidArgument,
@@ -105,42 +124,47 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     }
     payload = config.max_payload_bytes;
   }
-  out->max_payload_bytes_ = payload;
-  demand.mbufs_per_shard = config.mbufs_per_shard(payload);
+  max_payload_bytes_ = payload;
+  out.demand.mbufs_per_shard = config.mbufs_per_shard(payload);
+  return {};
+}
 
+/// Makes the lanes' mempools, into which the ports receive.
+Result<void> Datapath::start_ports(const DatapathConfig& config, const Opened& opened) {
   std::vector<rte_mempool*> rx_pools;
   std::vector<rte_mempool*> payload_pools;
   for (std::uint8_t lane = 0; lane < config.lanes; ++lane) {
     port::PoolPlan plan{.lane = lane,
-                        .socket = socket,
-                        .buffer_bytes = buffer_bytes,
-                        .packet_mbufs = port::packet_pool_mbufs(demand),
+                        .socket = opened.socket,
+                        .buffer_bytes = opened.buffer_bytes,
+                        .packet_mbufs = port::packet_pool_mbufs(opened.demand),
                         .control_mbufs = kControlMbufsPerShard * config.max_groups +
-                                         demand.descriptors + demand.backlog,
+                                         opened.demand.descriptors + opened.demand.backlog,
                         .name_prefix = config.name};
     auto pools = port::LanePools::create(plan);
     if (!pools) return tl::unexpected(pools.error());
     rx_pools.push_back((*pools)->packet());
-    out->pools_.push_back(std::move(*pools));
+    pools_.push_back(std::move(*pools));
     if (config.payload_memory == nullptr) continue;
     // Anything that can follow a header fits into one mbuf.
     auto payloads =
         port::PayloadPool::create({.name = fmt::format("{}_payload_{}", config.name, lane),
                                    .mbufs = plan.packet_mbufs,
-                                   .room = std::min((mtu + 63) / 64 * 64, 65'472u),
-                                   .socket = socket},
-                                  *config.payload_memory, out->ports_);
+                                   .room = std::min((opened.mtu + 63) / 64 * 64, 65'472u),
+                                   .socket = opened.socket},
+                                  *config.payload_memory, ports_);
     if (!payloads) return tl::unexpected(payloads.error());
     payload_pools.push_back((*payloads)->mempool());
-    out->payloads_.push_back(std::move(*payloads));
+    payloads_.push_back(std::move(*payloads));
   }
-  for (auto& port : out->ports_) {
+  for (auto& port : ports_) {
     auto started = port->start(rx_pools, config.base_udp_port, payload_pools);
     if (!started) return tl::unexpected(started.error());
   }
-  if (auto made = out->make_rings(config, exchange_mbufs); !made)
-    return tl::unexpected(made.error());
+  return {};
+}
 
+Result<void> Datapath::make_lanes(const DatapathConfig& config) {
   SipHashKey hash_secret;
   if (getrandom(&hash_secret, sizeof hash_secret, 0) != sizeof hash_secret) {
     return fail(ErrorCode::kSystem, "getrandom failed, so the lanes have no key for their hashes");
@@ -149,22 +173,22 @@ Result<std::unique_ptr<Datapath>> Datapath::create(const DatapathConfig& config)
     LaneConfig lane_config;
     lane_config.lane = lane;
     lane_config.udp_port = static_cast<std::uint16_t>(config.base_udp_port + lane);
-    for (const auto& port : out->ports_) lane_config.ports.push_back(port.get());
-    lane_config.payloads = out->payloads(lane);
-    lane_config.rings = out->lane_rings_[lane];
-    lane_config.shared = out->shared_;
+    for (const auto& port : ports_) lane_config.ports.push_back(port.get());
+    lane_config.payloads = payloads(lane);
+    lane_config.rings = lane_rings_[lane];
+    lane_config.shared = shared_;
     lane_config.hash_secret = hash_secret;
     lane_config.command_lane = lane == 0 && config.command_lane;
-    if (lane_config.command_lane) lane_config.all_lanes = out->lane_rings_;
+    if (lane_config.command_lane) lane_config.all_lanes = lane_rings_;
     lane_config.max_groups =
         static_cast<std::uint16_t>(config.max_groups + config.max_transfer_groups);
     lane_config.polling = config.polling;
     lane_config.lanes = config.lanes;
     lane_config.tx_trace_bursts = config.tx_trace_bursts;
-    out->lanes_.push_back(std::make_unique<Lane>(lane_config));
-    port::watch_rounds(&out->lanes_.back()->counters().rounds);
+    lanes_.push_back(std::make_unique<Lane>(lane_config));
+    port::watch_rounds(&lanes_.back()->counters().rounds);
   }
-  return out;
+  return {};
 }
 
 Result<rte_ring*> Datapath::make_ring(const std::string& name, std::size_t element, unsigned count,

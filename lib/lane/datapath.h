@@ -115,7 +115,12 @@ class Datapath {
   void wake(std::uint8_t lane) noexcept { bells_[lane]->force(); }
 
  private:
+  struct Opened;
+
   Datapath() = default;
+  [[nodiscard]] Result<void> open_ports(const DatapathConfig& config, Opened& out);
+  [[nodiscard]] Result<void> start_ports(const DatapathConfig& config, const Opened& opened);
+  [[nodiscard]] Result<void> make_lanes(const DatapathConfig& config);
   [[nodiscard]] Result<void> make_rings(const DatapathConfig& config, std::uint32_t exchange_mbufs);
   [[nodiscard]] Result<rte_ring*> make_ring(const std::string& name, std::size_t element,
                                             unsigned count, unsigned flags);
