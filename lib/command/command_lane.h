@@ -122,6 +122,10 @@ class CommandLane {
   bool hand_out_some() noexcept;
   bool end_some() noexcept;
   void cut_off(Client& client, AbortCode code, const char* why) noexcept;
+  /// Whether the group takes such a command now, whatever else the command says; if not, why.
+  /// @param group  nullptr: the command names none of the client's.
+  [[nodiscard]] bool takes(Group* group, std::size_t member, const ipc::CommandEntry& command,
+                           Refusal& refusal) noexcept;
   [[nodiscard]] bool take_command(Client& client, const ipc::CommandEntry& command,
                                   const ipc::CommandExtra& extra) noexcept;
   void join_op(Client& client, Group& group, std::size_t member, std::uint16_t record,

@@ -169,30 +169,32 @@ bool CommandLane::hand_out_some() noexcept {
   return worked;
 }
 
-/// @return false where the command has to wait for a slot.
-bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
-                               const ipc::CommandExtra& extra) noexcept {
-  const std::uint16_t index = client.free[client.free_count - 1];
-  Record& record = client.records[index];
-  Refusal refusal;
+namespace {
+
+/// Whether a command's memory is none that an unfinished one of the client's writes, or reads if
+/// this one writes; if not, says so.
+bool is_apart(const Client& client, const CommandRanges& ranges, Refusal& refusal) noexcept {
+  for (std::uint32_t i = 0; i < client.active_count; ++i) {
+    if (!ranges.conflicts(client.active_ranges[i])) continue;
+    const Record& other = client.records[client.active[i]];
+    refusal.code = ErrorCode::kInvalidArgument;
+    std::snprintf(refusal.text, sizeof refusal.text,
+                  "its memory overlaps that of the unfinished request %" PRIu64
+                  " and one of the two writes: wait for that one first",
+                  other.request_id);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool CommandLane::takes(Group* group, std::size_t member, const ipc::CommandEntry& command,
+                        Refusal& refusal) noexcept {
   const auto refuse_with = [&](ErrorCode code, const char* text) noexcept {
     refusal.code = code;
     std::snprintf(refusal.text, sizeof refusal.text, "%s", text);
   };
-  Group* group = find_group(command.group_handle);
-  std::size_t member = 0;
-  if (group != nullptr) {
-    const auto found = std::find(group->members.begin(), group->members.end(), &client);
-    member = static_cast<std::size_t>(found - group->members.begin());
-    if (found == group->members.end()) group = nullptr;
-  }
-  Memory* input = memories_.find(client.port->client_id, command.input_memory);
-  Memory* output = memories_.find(client.port->client_id, command.output_memory);
-  const auto event = client.events.find(command.event());
-  CommandRanges ranges;
-  SplitsView splits;
-  std::array<Memory*, 2> beside{};
-  const bool transfers = is_transfer(command.collective);
   if (group == nullptr) {
     refusal.code = ErrorCode::kNotFound;
     std::snprintf(refusal.text, sizeof refusal.text,
@@ -209,7 +211,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
   } else if (group->limits.folds_only) {
     refuse_with(ErrorCode::kUnsupported,
                 "this rank has no members: it sums for the others, and calls nothing");
-  } else if (draining_ && transfers) {
+  } else if (draining_ && is_transfer(command.collective)) {
     refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new transfer");
   } else if (draining_ && group->joined_seq[member] == *std::max_element(group->joined_seq.begin(),
                                                                          group->joined_seq.end())) {
@@ -217,6 +219,32 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
     refuse_with(ErrorCode::kUnavailable, "the daemon is draining and starts no new op");
   } else if (group->formed != group->all_lanes()) {
     refuse_with(ErrorCode::kBusy, "the group is not formed yet: wait for the reply to join");
+  }
+  return refusal.code == ErrorCode::kOk;
+}
+
+/// @return false where the command has to wait for a slot.
+bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
+                               const ipc::CommandExtra& extra) noexcept {
+  const std::uint16_t index = client.free[client.free_count - 1];
+  Record& record = client.records[index];
+  Refusal refusal;
+  Group* group = find_group(command.group_handle);
+  std::size_t member = 0;
+  if (group != nullptr) {
+    const auto found = std::find(group->members.begin(), group->members.end(), &client);
+    member = static_cast<std::size_t>(found - group->members.begin());
+    if (found == group->members.end()) group = nullptr;
+  }
+  Memory* input = memories_.find(client.port->client_id, command.input_memory);
+  Memory* output = memories_.find(client.port->client_id, command.output_memory);
+  const auto event = client.events.find(command.event());
+  CommandRanges ranges;
+  SplitsView splits;
+  std::array<Memory*, 2> beside{};
+  const bool transfers = is_transfer(command.collective);
+  if (!takes(group, member, command, refusal)) {
+    // It is refused below.
   } else if (command.event() != 0 && event == client.events.end()) {
     refusal.code = ErrorCode::kNotFound;
     std::snprintf(refusal.text, sizeof refusal.text, "event %" PRIu32 " is not this client's",
@@ -240,18 +268,7 @@ bool CommandLane::take_command(Client& client, const ipc::CommandEntry& command,
       good = check_residuals(command, extra, place, member, {view(beside[0]), view(beside[1])},
                              ranges, refusal);
     }
-    if (good) {
-      for (std::uint32_t i = 0; i < client.active_count; ++i) {
-        if (!ranges.conflicts(client.active_ranges[i])) continue;
-        const Record& other = client.records[client.active[i]];
-        refusal.code = ErrorCode::kInvalidArgument;
-        std::snprintf(refusal.text, sizeof refusal.text,
-                      "its memory overlaps that of the unfinished request %" PRIu64
-                      " and one of the two writes: wait for that one first",
-                      other.request_id);
-        break;
-      }
-    }
+    if (good) (void)is_apart(client, ranges, refusal);
   }
 
   if (refusal.code == ErrorCode::kOk && !transfers) {
