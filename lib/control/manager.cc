@@ -14,7 +14,7 @@
 namespace gradwire::control {
 namespace {
 
-/// Of a key that is made while a group runs: some 10 microseconds.
+/// For a key that is made while a group runs: some 10 microseconds.
 constexpr std::uint64_t kKeySteps = 10;
 /// Notices taken in one round, so that a flood of them does not keep the control socket waiting.
 constexpr std::uint64_t kNoticesPerRound = 1024;
@@ -27,9 +27,9 @@ constexpr std::size_t kLeaveLooksPerRound = 64;
 /// Makes a hugepage and three descriptors.
 constexpr std::uint64_t kOpenSteps = 256;
 constexpr std::uint64_t kAllocateSteps = 64;
-/// Of copying a lane's last events.
+/// For copying a lane's last events.
 constexpr std::uint64_t kTraceSteps = 64;
-/// Of a group that is not formed, of which the status says who is missing.
+/// For a group that is not formed, of which the status says who is missing.
 constexpr std::size_t kRanksPerStep = 16;
 
 std::uint64_t steps_of(ipc::MessageType type) {
@@ -236,8 +236,8 @@ void Manager::serve_texts(TimeNs now) {
     for (const auto& [handle, group] : groups_.all()) {
       if (group->state < GroupState::kFormed) work_.add(group->table.size() / kRanksPerStep);
     }
-    // Of what changes all the time, so that it has to be looked at here. 256 groups on 16 lanes
-    // take this thread 20 ms; their text of 6 MB takes the worker 0.4 s.
+    // What changes all the time has to be looked at here. 256 groups on 16 lanes take this thread
+    // 20 ms; their text of 6 MB takes the worker 0.4 s.
     return [value = std::make_shared<status::DaemonStatus>(status(now, viewer))] {
       return json(*value);
     };

@@ -15,14 +15,15 @@
 /// - kFoldInOrder folds the contributions of several ranks at once, and rounds after each of them
 ///   as a ring does after each hop: its bits are those of kLoad, then kReduceInPacket for each rank
 ///   that follows.
-/// - Where nothing is folded, bits are copied, including those of NaNs: kStore, kLoadFromOutput,
-/// kLoad and kLocal of one member without a factor, and kFoldInOrder of one source that is not
-/// wide. The division of an avg is a fold, but by a divisor of 1 (one rank, one member) it is not
-/// done: that copies bits too.
+/// - If nothing is folded, bits are copied, including those of NaNs: kStore, kLoadFromOutput, kLoad
+///   and kLocal of one member without a factor, and kFoldInOrder of one source that is not wide.
+///   The division of an avg is a fold, but by a divisor of 1 (one rank, one member) it is not done:
+///   that copies bits too.
 /// - An integer avg divides the sum that has wrapped in the integer's own width (int8: 100 + 100 is
-/// -56) and truncates toward zero. The calling thread's MXCSR has to be at its default (round to
-/// nearest, no FTZ, no DAZ): the CPU backend neither sets nor checks it. Every instruction set
-/// gives the same bits.
+///   minus 56) and truncates toward zero.
+/// - The calling thread's MXCSR has to be at its default: round to nearest, no FTZ, no DAZ. The CPU
+///   backend neither sets nor checks it.
+/// - Every instruction set gives the same bits.
 #pragma once
 
 #include <cstddef>
