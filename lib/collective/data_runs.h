@@ -69,7 +69,7 @@ class DataRuns {
     frames_.forget();
   }
 
-  // Of the run that is under way, or of the last one.
+  // About the run that is under way, or the last one.
   [[nodiscard]] bool is_of(const Shard& shard, bool ecn_ce) const noexcept {
     return shard_ == &shard && run_.ecn_ce == ecn_ce;
   }

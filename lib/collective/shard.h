@@ -98,7 +98,7 @@ class Shard final : private ShardServices {
   /// on payloads waits for flush().
   void on_packet(rte_mbuf* frame, const wire::Packet& packet, const PacketSource& from, bool ecn_ce,
                  TimeNs now) noexcept;
-  /// The same of data packets of a link, which are in one piece each.
+  /// Takes data packets of a link, which are in one piece each.
   void on_data(const DataRun& run, TimeNs now) noexcept;
   /// Somebody at `source` speaks another version: if a neighbor has that address, the error of a
   /// group that does not form says so.

@@ -140,7 +140,7 @@ struct ShardConfig {
   std::uint64_t window_bytes = 0;  ///< the most in flight; 0 = window_packets full
   transport::CongestionKind congestion{};
   TimeNs swift_target_ns = 0;  ///< of the controller `swift`
-  /// Of the simulator alone: bytes on the wire for each byte of payload held, so that windows and
+  /// For the simulator alone: bytes on the wire for each byte of payload held, so that windows and
   /// pacing see long packets that take little memory.
   std::uint32_t payload_scale = 1;
   /// Unacknowledged data packets; bounds the mbufs held. "auto" is the largest payload's.
@@ -151,7 +151,7 @@ struct ShardConfig {
   std::uint32_t eager_packets = 0;
   /// Posted and unfinished; a power of two.
   std::uint32_t max_active_ops = 0;
-  /// Of all active ops on this lane: room in bitmaps.
+  /// Room in bitmaps: chunks of all active ops on this lane.
   std::uint32_t max_chunks = 0;
   std::uint32_t batch_entries = 1;  ///< chunks handed to the backend at once; 1 keeps a payload in
                                     ///< L1 between its reduction and its CRC
@@ -229,9 +229,9 @@ struct ShardConfig {
 [[nodiscard]] Result<void> check(const ShardConfig& config, const reduce::Backend* backend);
 /// The transport's, with room for the window.
 [[nodiscard]] transport::SenderConfig sender_config(const ShardConfig& config) noexcept;
-/// Of the congestion controller: the most in flight.
+/// The most that the congestion controller lets be in flight.
 [[nodiscard]] std::uint64_t window_bytes(const ShardConfig& config) noexcept;
-/// Of a full packet on the wire, as windows and pacing see it.
+/// Bytes of a full packet on the wire, as windows and pacing see it.
 [[nodiscard]] std::uint32_t full_packet_wire_bytes(const ShardConfig& config) noexcept;
 /// mbufs of the packet pool that a shard of this configuration can hold at once: the lane's mempool
 /// has to have so many for each shard, and its receive descriptors beside them (design rule 3).
@@ -252,13 +252,14 @@ inline constexpr std::uint32_t kTokenFeature = 1u << 15;
 /// 16 at rank 0"; empty where they do not.
 [[nodiscard]] std::string features_difference(std::size_t rank, std::uint32_t features,
                                               std::size_t other_rank, std::uint32_t other);
-/// So many entries that a slow backend makes neighbors wait for credit, and no packet is dropped.
+/// How many entries a shard needs so that a slow backend holds back its neighbors by credit instead
+/// of dropping packets.
 [[nodiscard]] std::uint32_t pending_entries_wanted(const ShardConfig& config) noexcept;
 /// Chunks of one op that fall to one lane; what max_chunks is compared with. A count of kBytes is
 /// one of bytes here: an op that moves elements of any size moves uint8.
 [[nodiscard]] std::uint64_t lane_chunks(const ShapeGroup& group, std::uint32_t payload_bytes,
                                         std::uint8_t lanes, const ShapeCall& call) noexcept;
-/// Of an all-reduce that is no exchange.
+/// For an all-reduce that is no exchange.
 [[nodiscard]] std::uint64_t lane_chunks(std::uint64_t count, DataType datatype,
                                         std::uint16_t nranks, std::uint32_t payload_bytes,
                                         std::uint8_t lanes) noexcept;

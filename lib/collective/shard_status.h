@@ -94,7 +94,7 @@ struct Unfit {
   bool unsealed = false;        ///< a hello of the group came that is not sealed as its packets are
 };
 
-/// Of an op by tiles on one lane. `missing_rank` is the rank of which most is missing.
+/// An op by tiles on one lane. `missing_rank` is the rank of which most is missing.
 struct TileProgress {
   std::uint32_t tiles = 0;        ///< that this rank folds; 0: none, or no op by tiles
   std::uint32_t folded = 0;       ///< of them

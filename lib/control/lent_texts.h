@@ -20,7 +20,7 @@ namespace gradwire::control {
 /// A memfd that holds `text` and can only be emptied. Empty if the system has no descriptor left.
 /// Any thread.
 [[nodiscard]] ipc::UniqueFd text_file(const std::string& text);
-/// The same file, opened read-only.
+/// That file, opened read-only.
 [[nodiscard]] ipc::UniqueFd for_reading(const ipc::UniqueFd& file);
 
 class LentTexts {

@@ -45,7 +45,8 @@ struct Limits {
   std::uint32_t clients = 0;
   std::uint32_t clients_per_user = 0;
   std::uint64_t bytes_per_client = 0;
-  /// Of all clients of a user. 0: three quarters of the host's hugepages, and on a GPU no bound.
+  /// For all clients of a user together. 0: three quarters of the host's hugepages, and on a GPU no
+  /// bound.
   std::uint64_t bytes_per_user = 0;
   std::uint32_t regions_per_client = 0;
   std::uint32_t groups_per_client = 0;

@@ -124,7 +124,7 @@ std::optional<Late> late_ranks(std::uint16_t rank, std::uint16_t nranks, bool po
   return late;
 }
 
-/// Of the rank of which an op by tiles lacks most.
+/// About the rank of which an op by tiles lacks most.
 std::string progress_text(const collective::TileProgress& tiles) {
   if (tiles.chunks == 0) return {};
   return fmt::format(", of which {} of {} chunks have come; {} of {} tiles are summed here",

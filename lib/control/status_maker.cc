@@ -177,7 +177,7 @@ status::Lane StatusMaker::lane_status(std::uint8_t lane, const Published& publis
   status::Lane out = from_.reports.lane_status(lane);
   out.lane = lane;
   out.requests_unsent = from_.requests.unsent(lane);
-  // Of all groups that were ever here, so that the sums never go down.
+  // All groups that were ever here count, so that the sums never go down.
   collective::ShardCounters total = from_.reports.shard_totals(lane);
   for (const auto& [handle, group] : from_.groups.all()) {
     if (group->plan == nullptr || lane >= group->wanted.lanes) continue;
@@ -240,7 +240,7 @@ status::Group StatusMaker::group_status(const Group& group, const Published& pub
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = group.members[i];
     const char* state = !member.joined() ? "missing" : member.left ? "left" : "joined";
-    // Of a rank without members there is a client, and no process.
+    // A rank without members has a client, and no process.
     const std::uint32_t process =
         group.folds_only() ? UINT32_MAX
                            : processes.process_of(group.rank, static_cast<std::uint32_t>(i));

@@ -15,9 +15,9 @@ using nlohmann::json;
 
 /// How many unanswered requests for texts a connection may have, one for each of its threads.
 constexpr std::size_t kAsksOfConnection = 64;
-/// Of a status or trace, which the worker makes.
+/// For a status or trace, which the worker makes.
 constexpr std::size_t kTextBytesPerStep = 64;
-/// Of an answer with it.
+/// For an answer with it.
 constexpr std::size_t kCopiedBytesPerStep = 4096;
 }  // namespace
 

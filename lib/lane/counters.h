@@ -30,7 +30,7 @@ inline constexpr std::size_t kLatencyBuckets = 24;
 
 struct alignas(64) LaneCounters : LaneCounts {
   command::CommandCounters command;  ///< of the command lane alone
-  // Of whole ops, which lane 0 alone counts.
+  // Whole ops, which lane 0 alone counts.
   std::uint64_t op_latency_ns = 0;
   std::array<std::uint64_t, kLatencyBuckets> op_latency{};
   std::array<std::uint64_t, wire::kDropCount> drops{};

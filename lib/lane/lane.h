@@ -68,7 +68,7 @@ class Lane {
   [[nodiscard]] std::uint64_t round_steps_max() const noexcept { return round_steps_.read(); }
   /// Written by the lane; read with read_counter().
   [[nodiscard]] const LaneCounters& counters() const noexcept { return counters_; }
-  /// The same for the faults injected on one of its ports.
+  /// What the faults did that are injected on one of its ports; read as counters().
   [[nodiscard]] const port::FaultCounters& fault_counters(std::uint16_t port) const noexcept {
     return ports_[port].stage->counters();
   }

@@ -36,7 +36,7 @@ static_assert(sizeof(SchedulingAttributes) == 48);
 /// the slice.
 constexpr std::uint64_t kSliceNs = 100'000;
 
-/// Of the calling thread. @return 0 or errno.
+/// For the calling thread. @return 0 or errno.
 int set_own_nice(int nice) noexcept {
   SchedulingAttributes attributes;
   attributes.nice = nice;

@@ -39,7 +39,7 @@ struct PollingConfig {
   /// How long it spins after the last work while an op is under way: about the cost of a sleep and
   /// its wake-up, so that no wait costs more than twice the possible minimum.
   TimeNs spin_ns = 20'000;
-  /// The same while a GPU has folds: nothing but a round finds out that they are done.
+  /// As spin_ns, while a GPU has folds: nothing but a round finds out that they are done.
   TimeNs folding_spin_ns = 1'000'000;
   TimeNs first_sleep_ns = 1'000;  ///< the shortest sleep
   TimeNs max_sleep_ns =

@@ -45,7 +45,7 @@ class Rests {
   bool rest_if_idle(std::size_t place, TimeNs now) noexcept;
   void round_ended(TimeNs now) noexcept { last_round_ = now; }
 
-  // Of the groups that rest, whether any has something unfinished:
+  // Whether any group that rests has something unfinished:
   [[nodiscard]] bool expects() const noexcept { return expecting_ > 0; }  ///< an op
   [[nodiscard]] bool moves() const noexcept { return moving_ > 0; }       ///< a collective
   [[nodiscard]] bool streams() const noexcept { return streams_ > 0; }    ///< one of many packets

@@ -31,7 +31,7 @@ class Sleeper {
 
 /// While it lives, short sleeps of the calling thread end when they should: the kernel's default
 /// slack is 50 us. Slack belongs to a thread (PR_SET_TIMERSLACK), so a library may change that of
-/// its caller; the destructor restores it. The same thread makes and destroys it.
+/// its caller; the destructor restores it. One thread makes and destroys it.
 class PreciseSleeps {
  public:
   PreciseSleeps() noexcept;

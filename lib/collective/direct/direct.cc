@@ -114,7 +114,7 @@ bool Direct::hear(const wire::Packet& packet, TimeNs now) noexcept {
     if (receipt.again) links_.end(rank).was_asked_again(config_.timeouts, now);
     queue(rank);
   }
-  // Of several questions the last one may not have come.
+  // If several questions went, the last one may not have come.
   if (alone && links_.end(rank).arrived(receipt.echo)) peer.lost_inquiries = 0;
   bool news = false;
   if (receipt.entered > peer.entered) {
@@ -170,7 +170,7 @@ void Direct::acknowledge(std::uint16_t rank, std::uint64_t received, TimeNs now)
   scratch_.release();
   queue(rank);
   if (!unacknowledged(rank)) return;
-  // Of the op before nothing may have been unacknowledged that it had not said.
+  // All of the op before may have been acknowledged, so that nothing was awaited.
   if (!links_.is_listed(rank)) links_.begin_wait(rank, *this, now);
   watch(rank, 0);
 }

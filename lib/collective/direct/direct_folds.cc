@@ -74,7 +74,7 @@ void DirectFolds::begin(DirectOp& op, DirectOp::Phase phase) const noexcept {
   op.next_element = 0;
 }
 
-/// Of what goes to all.
+/// For what goes to all.
 void DirectFolds::make_crcs(DirectOp& op) const noexcept {
   const bool to_all = op.steps.to_all;
   const auto [first, end] = to_all ? layout_.chunks_of_phase(op) : layout_.own_chunks(op);

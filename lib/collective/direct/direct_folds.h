@@ -40,7 +40,7 @@ class DirectFolds {
   [[nodiscard]] Given give_entries(const Op& op, DirectOp& direct) noexcept;
   /// The backend has done one of these.
   void on_done(const FoldWork& work, DirectOp& op) noexcept;
-  /// Of what goes to all.
+  /// For what goes to all.
   void make_crcs(DirectOp& op) const noexcept;
   /// Stores a chunk that came, at once. @return whether the backend could.
   [[nodiscard]] bool store(const Op& called, DirectOp& op, std::uint64_t chunk,

@@ -60,7 +60,7 @@ ChunkSpan DirectLayout::block_of(const Op& op, std::uint32_t place) noexcept {
           static_cast<std::uint16_t>(place)};
 }
 
-/// The same in its rank's slot.
+/// As above, in its rank's slot.
 std::byte* DirectLayout::block_at(const Op& op, const DirectOp& direct,
                                   std::uint32_t place) const noexcept {
   const GroupProcesses processes = config_.processes();

@@ -59,14 +59,14 @@ class DirectLayout {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
   };
-  /// Of an op that has owners: those of this rank, on whatever lane.
+  /// Chunks of this rank, on whatever lane, if the op has owners.
   [[nodiscard]] Chunks own_chunks(const DirectOp& op) const noexcept;
   /// Those of the op's phase, on whatever lane.
   [[nodiscard]] Chunks chunks_of_phase(const DirectOp& op) const noexcept;
   [[nodiscard]] bool is_on_lane(std::uint64_t chunk) const noexcept {
     return chunk % config_.lanes == config_.lane;
   }
-  /// Of an element as it is given.
+  /// Bytes of an element as it is given.
   [[nodiscard]] std::uint32_t part_width(DataType datatype) const noexcept;
   [[nodiscard]] std::uint32_t sum_width(const DirectOp& op) const noexcept {
     return element_bytes(op.call.datatype());

@@ -95,7 +95,7 @@ class DirectScratch {
   void release() noexcept;
   void clear() noexcept;
 
-  /// Of its memory, what ops have used so far.
+  /// How much of its memory ops have used so far.
   [[nodiscard]] std::size_t touched_bytes() const noexcept { return touched_; }
   [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
   /// nullptr if it has none.
@@ -105,7 +105,7 @@ class DirectScratch {
     return const_cast<DirectOp*>(std::as_const(*this).first_above(op_seq));
   }
   [[nodiscard]] const DirectOp* first_above(std::uint64_t op_seq) const noexcept;
-  /// The same, among the ops of which anything goes to `rank`.
+  /// As first_above(), among the ops of which anything goes to `rank`.
   [[nodiscard]] DirectOp* first_to(std::uint16_t rank, std::uint64_t op_seq) noexcept {
     return const_cast<DirectOp*>(std::as_const(*this).first_to(rank, op_seq));
   }

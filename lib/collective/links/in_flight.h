@@ -34,7 +34,7 @@ class InFlight {
   [[nodiscard]] bool empty() const noexcept { return free_.size() == records_.size(); }
   /// Whether it has a chunk of the op. It looks through all records.
   [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
-  /// Of that op or one before it.
+  /// Whether it has a chunk of that op or one before it.
   [[nodiscard]] bool has_any_up_to(std::uint64_t op_seq) const noexcept;
   /// Records whose chunk is to be sent again.
   [[nodiscard]] std::uint32_t lost() const noexcept { return lost_; }

@@ -45,7 +45,7 @@ class Link {
   /// Whether nothing goes by it while the group neither forms nor ends.
   [[nodiscard]] bool quiet() const noexcept { return role() == LinkRole::kQuiet; }
   [[nodiscard]] bool brings_data() const noexcept { return receiver_.has_value(); }
-  /// Of a link that gets_data().
+  /// For a link that gets_data().
   [[nodiscard]] LinkSender& sender() noexcept {
     require(sender_.has_value(), "data goes only to links that get data");
     return *sender_;
@@ -54,7 +54,7 @@ class Link {
     require(sender_.has_value(), "data goes only to links that get data");
     return *sender_;
   }
-  /// Of a link that brings_data().
+  /// For a link that brings_data().
   [[nodiscard]] LinkReceiver& receiver() noexcept {
     require(receiver_.has_value(), "data comes only from links that bring data");
     return *receiver_;

@@ -124,7 +124,7 @@ class LinkEnd {
     if (planted(PlantedBug::kNumbersAnewAfterMove)) numbers_.begin_anew();
 #endif
   }
-  /// Of packets that were sent by path().
+  /// The first number that was sent by path().
   [[nodiscard]] std::uint64_t first_number() const noexcept { return first_number_; }
   /// By which path packets from that address come; kNoPath if by none.
   [[nodiscard]] PathIndex path_from(const wire::IpAddress& source) const noexcept {
@@ -240,7 +240,7 @@ class LinkEnd {
     return true;
   }
 
-  /// Of packets that go there.
+  /// Numbers of packets that go there.
   [[nodiscard]] transport::PacketNumbers& numbers() noexcept { return numbers_; }
   /// What every packet that goes there begins with.
   [[nodiscard]] wire::CommonHeader header(wire::PacketType type,
@@ -248,7 +248,7 @@ class LinkEnd {
     return {type,          address_.lane,     address_.group_tag,
             packet_number, address_.own_rank, address_.tokens.to};
   }
-  /// Of a packet of which its sender remembers nothing.
+  /// What a packet begins with of which its sender remembers nothing.
   [[nodiscard]] wire::CommonHeader header(wire::PacketType type) noexcept {
     return header(type, numbers_.take());
   }
@@ -296,7 +296,7 @@ class LinkEnd {
   bool send(rte_mempool* pool, OutboxSide& box, Encode&& encode) const noexcept {
     return send_by(path_, pool, box, std::forward<Encode>(encode));
   }
-  /// The same by a path that is not the one of choice.
+  /// As send(), by a path that is not the one of choice.
   template <class Encode>
   bool send_by(PathIndex path, rte_mempool* pool, OutboxSide& box, Encode&& encode) const noexcept {
     return send_framed(paths_[path].frame, path, pool, box, std::forward<Encode>(encode));

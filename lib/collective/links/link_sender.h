@@ -109,7 +109,7 @@ class LinkSender {
   [[nodiscard]] bool has_any_of(std::uint64_t op_seq) const noexcept;
   /// Whether no chunk waits for it. Pings may.
   [[nodiscard]] bool idle() const noexcept { return in_flight_.empty() && ready_.empty(); }
-  /// Of ops up to that one.
+  /// Whether it has chunks of ops up to that one.
   [[nodiscard]] bool has_in_flight(std::uint64_t op_seq) const noexcept {
     return in_flight_.has_any_up_to(op_seq);
   }

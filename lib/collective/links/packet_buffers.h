@@ -58,7 +58,7 @@ class PacketBuffers {
   [[nodiscard]] rte_mbuf* alloc(std::byte*& payload) const noexcept {
     return on_device() ? alloc_on_device(payload) : alloc_on_host(payload);
   }
-  /// The same, but the CPU writes it, wherever other payloads lie.
+  /// As alloc(), but the CPU writes it, wherever other payloads lie.
   [[nodiscard]] rte_mbuf* alloc_on_host(std::byte*& payload) const noexcept {
     rte_mbuf* const mbuf = rte_pktmbuf_alloc(config_.packet_pool);
     if (mbuf == nullptr) return nullptr;

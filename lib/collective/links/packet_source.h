@@ -8,7 +8,7 @@
 
 namespace gradwire::collective {
 
-/// Of a rank that is no neighbor.
+/// The link of a rank that is no neighbor.
 inline constexpr LinkIndex kNoLink = 0xff;
 
 /// Who sent a packet, or why it is no neighbor's.

@@ -36,7 +36,7 @@ class PeerEnds {
     tally_.polled_at = std::max(tally_.polled_at, polled_at);
   }
   [[nodiscard]] LinkEnd& of(std::uint16_t rank) const noexcept { return *peers_[rank].end; }
-  /// Of this group, or 0: then it is empty.
+  /// Ranks of this group, or 0: then it is empty.
   [[nodiscard]] std::uint16_t ranks() const noexcept {
     return static_cast<std::uint16_t>(peers_.size());
   }

@@ -86,10 +86,10 @@ struct PeerSilence {
 class PeerLinks {
  public:
   static constexpr std::uint32_t kAsksMax = 64;
-  static constexpr TimeNs kAsksInLimit = 50;
+  static constexpr int kAsksInLimit = 50;
   /// A rank of which nothing came for this part of a silence limit is asked, and so often in a
   /// limit from then on, until the last half of its limit begins.
-  static constexpr TimeNs kAsksFirst = 5;
+  static constexpr int kAsksFirst = 5;
 
   static constexpr std::uint8_t kAnswersMax = 4;
   /// Who may use it: direct ops, transfers, and tiles when there are any.
@@ -210,7 +210,7 @@ class PeerLinks {
   [[nodiscard]] TimeNs deadline() const noexcept {
     return std::min(awaited_.next_due(), doubts_due_);
   }
-  /// Of those for which the user waits the one that was heard the longest time ago.
+  /// The rank for which the user waits and that was heard the longest time ago.
   [[nodiscard]] std::optional<std::uint16_t> least_heard(const PeerUser& user) const noexcept;
   /// The group ended here.
   void drop_all() noexcept;

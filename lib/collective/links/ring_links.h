@@ -80,7 +80,7 @@ namespace gradwire::collective {
     link.ip = config.upstream.ip;
     return link;
   }
-  // Of two ranks each may have paired the addresses in its own way.
+  // Each of two ranks may have paired the addresses in its own way.
   const auto add = [&link](const LinkPath& path) {
     const bool known = link.ip == path.ip ||
                        std::any_of(link.others.begin(), link.others.end(),

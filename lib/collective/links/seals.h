@@ -69,7 +69,7 @@ class Seals {
   /// @return the one in whose place it comes: the control thread frees it.
   [[nodiscard]] security::PacketKey supply(const KeyWish& wish, security::PacketKey key) noexcept;
 
-  /// Of ranks.
+  /// Of how many ranks free_some() frees keys.
   static constexpr std::size_t kFreedAtOnce = 256;
   /// Frees keys of some ranks, from the last one on; not in a lane, and none may be used any more.
   /// @return whether all are freed.

@@ -54,7 +54,7 @@ class Membership {
   /// @return whether it was live: then nothing here may be held any longer.
   bool abort(const AbortReason& reason, TimeNs now) noexcept;
   [[nodiscard]] Cause leave(TimeNs now) noexcept;
-  /// Of a rank without members: it leaves when the rank does on which it hangs.
+  /// A rank without members leaves when the rank does on which it hangs.
   [[nodiscard]] bool wants_to_leave() const noexcept { return leave_wanted_; }
 
   // Packets.

@@ -60,7 +60,7 @@ class Greetings {
   /// @return why the group cannot form.
   [[nodiscard]] Cause on_hello(LinkIndex link, const wire::HelloBody& hello, PathIndex path,
                                TimeNs now) noexcept;
-  /// Likewise the answer to one of this rank's.
+  /// Takes the answer to one of this rank's hellos.
   [[nodiscard]] Cause on_hello_ack(LinkIndex link, const wire::HelloBody& hello,
                                    PathIndex path) noexcept;
   /// Why the group does not form: what came from a neighbor's address and does not fit.

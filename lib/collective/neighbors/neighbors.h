@@ -54,7 +54,7 @@ class Neighbors {
   [[nodiscard]] bool has_left(LinkIndex link) const noexcept { return neighbors_[link].left; }
   [[nodiscard]] bool rank_has_left(std::uint16_t rank) const noexcept;
   [[nodiscard]] bool someone_left() const noexcept;
-  /// Of one that has left: up to which op it was done.
+  /// Up to which op a neighbor was done that has left.
   [[nodiscard]] std::uint64_t left_after_op_seq(LinkIndex link) const noexcept {
     return neighbors_[link].left_after_op_seq;
   }

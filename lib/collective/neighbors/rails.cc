@@ -87,7 +87,7 @@ void Rails::note_source(Link& link, const wire::HelloBody& hello, PathIndex path
   if (!link.end.take_source(path, source) || forming) return;
   ++counters_.source_port_moves;
   if (path != link.end.path() || !link.gets_data()) return;
-  // Of two ranks the one link has the data too: what is in flight went from the port before.
+  // With two ranks the one link has the data too: what is in flight went from the port before.
   if (link.choice() != nullptr) link.choice()->begin_anew(now);
   link.sender().on_path_changed(true, now);
 }

@@ -30,7 +30,7 @@ class ToldOps {
         services_(services),
         told_by_(OpTable::kDescriptorsKept) {}
 
-  /// A rank has called an op by tiles. Of one that is posted here it says nothing new.
+  /// A rank has called an op by tiles. If it is posted here, that is nothing new.
   void hear(std::uint16_t rank, const wire::TileHeader& call, TimeNs now) noexcept;
   /// Posts what others have told of, as far as there is room. Ops that are posted already have all
   /// that came for them.

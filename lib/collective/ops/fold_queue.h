@@ -50,7 +50,7 @@ class FoldQueue {
   [[nodiscard]] std::uint32_t places() const noexcept { return places_; }
   /// Whether the backend does an entry before it returns: no batch is made then.
   [[nodiscard]] bool runs_at_once() const noexcept { return at_once_; }
-  /// Of a chunk that has a place, below places().
+  /// Which place a chunk has, below places().
   [[nodiscard]] std::size_t place_of(const FoldWork& work) const noexcept {
     return static_cast<std::size_t>(&work - works_.data());
   }

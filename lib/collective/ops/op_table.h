@@ -121,7 +121,7 @@ class OpTable {
   }
   /// Nothing refers to the op's memory any more.
   void close(Op& op) noexcept;
-  /// Of a rank without members: ops up to that one have nothing for it. @return whether there was
+  /// Ops up to that one have nothing for this rank, which has no members. @return whether there was
   /// room; if not, an older op has to end first.
   [[nodiscard]] bool skip_to(std::uint64_t op_seq) noexcept;
 
@@ -142,7 +142,7 @@ class OpTable {
     const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
     return kept.op_seq == op_seq && op_seq != 0 ? &kept.call : nullptr;
   }
-  /// Of all calls up to that one; nothing if that is not kept.
+  /// The digest of all calls up to that one; nothing if that is not kept.
   [[nodiscard]] std::optional<std::uint64_t> digest(std::uint64_t op_seq) const noexcept {
     const OpDescriptor& kept = descriptors_[op_seq % kDescriptorsKept];
     if (kept.op_seq != op_seq || op_seq == 0) return {};
@@ -171,7 +171,7 @@ class OpTable {
   /// The oldest op with chunks that still start here; nullptr if none has. The search goes on where
   /// the last one ended.
   [[nodiscard]] Op* next_own() noexcept;
-  /// The same, and the next search begins where this one did.
+  /// As next_own(), but the next search begins where this one did.
   [[nodiscard]] const Op* peek_own() const noexcept;
   /// Whether next_own() has not gone through all ops.
   [[nodiscard]] bool own_may_be_left() const noexcept { return own_op_ <= posted_; }
@@ -189,7 +189,7 @@ class OpTable {
   [[nodiscard]] static std::uint64_t first_spilled(Op& op) noexcept;
   void remove_spilled(Op& op, std::uint64_t index) noexcept;
   void forget_spilled() noexcept { spilled_ = 0; }
-  /// Of all ops.
+  /// In all ops.
   [[nodiscard]] std::uint64_t spilled() const noexcept { return spilled_; }
 
  private:

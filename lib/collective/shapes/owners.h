@@ -34,7 +34,7 @@ class Owners {
   /// @param place  below count().
   [[nodiscard]] std::uint16_t rank_at(std::uint32_t place) const noexcept { return ranks_[place]; }
   [[nodiscard]] bool has(std::uint16_t rank) const noexcept { return places_[rank] != kNone; }
-  /// Of a rank that is one: which of them it is, from 0 on.
+  /// Which of the owners an owner is, from 0 on.
   [[nodiscard]] std::uint16_t place_of(std::uint16_t rank) const noexcept { return places_[rank]; }
 
  private:

@@ -64,7 +64,7 @@ class Partition {
   [[nodiscard]] ChunkSpan span_of(std::uint64_t chunk) const noexcept {
     return span_in(segment_around(chunk), chunk);
   }
-  /// Of a chunk that the segment has(), without the division.
+  /// For a chunk that the segment has(), without the division.
   [[nodiscard]] ChunkSpan span_in(const SegmentSpan& segment, std::uint64_t chunk) const noexcept {
     ChunkSpan span;
     span.first_element = segment.first_element + (chunk - segment.first_chunk) * chunk_elements_;
@@ -131,7 +131,7 @@ class Partition {
   std::uint64_t total_chunks_ = 0;
 };
 
-/// Of chunks [first, end), how many fall to `lane`: chunk c goes to lane c % lanes.
+/// How many of the chunks [first, end) fall to `lane`: chunk c goes to lane c % lanes.
 [[nodiscard]] constexpr std::uint64_t chunks_on_lane(std::uint64_t first, std::uint64_t end,
                                                      std::uint8_t lane,
                                                      std::uint8_t lanes) noexcept {

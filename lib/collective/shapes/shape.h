@@ -132,7 +132,7 @@ struct OpPlan {
 /// @param call  whose whole op has kMostElements at most.
 [[nodiscard]] OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
                              std::uint32_t payload_bytes, const ShapeCall& call) noexcept;
-/// Of an all-reduce.
+/// For an all-reduce.
 [[nodiscard]] inline OpPlan plan_op(const ShapeGroup& group, std::uint8_t lane, std::uint8_t lanes,
                                     std::uint32_t payload_bytes, std::uint64_t count,
                                     DataType datatype) noexcept {

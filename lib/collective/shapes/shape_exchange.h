@@ -28,7 +28,7 @@ inline constexpr std::uint16_t kSegments = 1;
 [[nodiscard]] inline std::uint64_t arrivals(std::uint64_t lane_chunks) noexcept {
   return lane_chunks;
 }
-/// Of any chunk: it starts at both ranks, and is folded where it arrives.
+/// Any chunk starts at both ranks, and is folded where it arrives.
 inline constexpr Place kPlace{.originates = true, .gets_reducing = true, .reduces_last = true};
 
 }  // namespace gradwire::collective::exchange

@@ -18,7 +18,7 @@ namespace gradwire::collective::gathered {
 
 /// Slots begin at multiples of it.
 inline constexpr std::uint32_t kSlotAlignment = 8;
-/// Of the widest gathered op.
+/// Steps of the widest gathered op.
 inline constexpr std::uint32_t kStepsMax = 10;
 
 [[nodiscard]] constexpr std::uint32_t steps(std::uint16_t nranks) noexcept {

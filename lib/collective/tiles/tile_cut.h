@@ -65,7 +65,7 @@ enum class TileRefusal : std::uint8_t {
 class TileCut {
  public:
   struct Tile {
-    /// Of a reduce-scatter and an all-gather the process whose block it is of; else 0.
+    /// The process whose block it is of, in a reduce-scatter and an all-gather; else 0.
     std::uint16_t process_block = 0;
     std::uint16_t owner = 0;
     std::uint64_t first = 0;   ///< element: in that block, or else in the op
@@ -94,7 +94,7 @@ class TileCut {
   /// E and c of the page.
   [[nodiscard]] std::uint32_t chunk_elements() const noexcept { return chunk_elements_; }
   [[nodiscard]] std::uint32_t chunks_of_tile() const noexcept { return chunks_of_tile_; }
-  /// Of so many elements of a chunk, as they travel.
+  /// Bytes of so many elements of a chunk, as they travel.
   [[nodiscard]] std::uint32_t wire_bytes(std::uint32_t elements) const noexcept {
     return static_cast<std::uint32_t>(gradwire::wire_bytes(call_.format, call_.datatype, elements));
   }
@@ -126,7 +126,7 @@ class TileCut {
                             std::uint32_t number) const noexcept {
     return chunk_of(tile(owner, lane, number / chunks_of_tile_), number);
   }
-  /// The same, if the tile is known that has it.
+  /// As chunk(), if the tile is known that has it.
   [[nodiscard]] Chunk chunk_of(const Tile& tile, std::uint32_t number) const noexcept {
     Chunk chunk{.tile = number / chunks_of_tile_};
     const std::uint32_t index = number % chunks_of_tile_;

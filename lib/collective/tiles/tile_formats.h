@@ -28,7 +28,7 @@ class TileFormats {
   /// @param config  outlives it.
   explicit TileFormats(const ShardConfig& config);
 
-  // Of an op with a format. @return whether the codec took it: false is a mistake of ours.
+  // For an op with a format. @return whether the codec took it: false is a mistake of ours.
   /// What this rank gives to a chunk: its members' elements, folded and encoded.
   /// @param wire  [TileCut::wire_bytes(chunk.count)]
   [[nodiscard]] bool make_part(const TileOp& op, const TileCut::Tile& tile,

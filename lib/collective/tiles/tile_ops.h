@@ -19,7 +19,7 @@
 
 namespace gradwire::collective {
 
-/// Of parts or of results.
+/// Whether chunks are parts or results.
 enum class TileWay : std::uint8_t { kParts, kResults };
 
 struct TileOp {

@@ -67,7 +67,7 @@ bool TileOwner::load_own_part(const TileOp& op, const TileCut::Tile& tile,
   return folds_.backend().run(load_of(config_, op.spec, tile, 0, tile.count, row));
 }
 
-/// Of an all-gather: members' outputs get what this rank gives.
+/// In an all-gather members' outputs get what this rank gives.
 bool TileOwner::copy_next(TileOp& op) noexcept {
   const TileCut::Tile tile = op.cut.tile(config_.rank, config_.lane, op.folded);
   const ChunkMemory memory = memory_of(config_, op.spec, tile, 0);

@@ -53,7 +53,7 @@ class TileOwner {
   /// @return whether the backend could.
   [[nodiscard]] bool fold_next(TileOp& op) noexcept;
 
-  // Of an op of which this rank keeps results in places of their own.
+  // If this rank keeps an op's results in places of their own:
   /// Where a chunk of a result lies that some rank lacks.
   [[nodiscard]] const std::byte* result(const TileOp& op, const TileCut::Chunk& chunk) noexcept {
     return results_.at(ops_.place_of(op), chunk.tile) + op.cut.wire_bytes(chunk.at);
@@ -71,7 +71,7 @@ class TileOwner {
  private:
   TileOwner(const ShardConfig& config, const TilePlaces& places, TileOps& ops, FoldQueue& folds,
             TileFormats& formats);
-  /// Of a place for parts what a rank gives.
+  /// Where a rank's part lies in a place for parts.
   [[nodiscard]] std::byte* row(std::uint16_t place, std::uint16_t rank) noexcept {
     return parts_.at(place) + rank * row_bytes_;
   }

@@ -18,7 +18,7 @@ struct TilePlaces {
   std::uint32_t parts = 0;         ///< places: P
   std::uint32_t results = 0;       ///< R
 
-  /// Of all places: more than was given where that is too little for the fewest.
+  /// Bytes of all places: more than was given where that is too little for the fewest.
   [[nodiscard]] constexpr std::uint64_t bytes() const noexcept {
     return parts * part_bytes + results * result_bytes;
   }

@@ -65,7 +65,7 @@ class TilePulls {
   /// beside results, as falls to it. If all owners pulled alike, those with small shares would be
   /// through first, and the ports of the others alone would not fill all sources'.
   [[nodiscard]] static std::uint32_t parts_most(const ShardConfig& config) noexcept;
-  /// Of the op so many parts may be pulled now, beside the window.
+  /// How many parts of the op may be pulled now, beside the window.
   [[nodiscard]] std::uint32_t part_room(const TileOp& op) const noexcept {
     if (!op.travels) return UINT32_MAX;
     return parts_most_ - std::min(parts_most_, parts_on_way_);

@@ -68,7 +68,7 @@ std::optional<TileShares> TileShares::make(std::span<const std::uint32_t> rates,
   const bool have_members = nranks == rates.size();
   if (have_members && (!known || all_alike(rates))) return {};
   std::vector<std::uint64_t> shares(rates.size(), 1);
-  // Of two ranks with members each sends the whole op, whoever owns it.
+  // If two ranks have members, each sends the whole op, whoever owns it.
   if (!known || nranks <= 2) return TileShares(shares);
 
   const Speeds speeds(rates, nranks);

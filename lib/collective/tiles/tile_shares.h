@@ -30,7 +30,7 @@ class TileShares {
     return before_[rank + 1] - before_[rank];
   }
   [[nodiscard]] std::uint64_t all() const noexcept { return before_.back(); }
-  /// Of so many units, below 2^60, the first that the rank owns; ranks(): the end.
+  /// The first that the rank owns of so many units, below 2^60; ranks(): the end.
   [[nodiscard]] std::uint64_t begin_of(std::uint32_t rank, std::uint64_t units) const noexcept {
     return part_of(units, before_[rank]);
   }

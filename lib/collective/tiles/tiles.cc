@@ -173,7 +173,7 @@ void Tiles::look_at_rank(TileOp& op, std::uint16_t rank, TimeNs now) noexcept {
   const TileOut& out = table_.results_out(op, rank);
   if (out.end == 0 || out.has_all || out.told >= op.told) return;
   watch(rank, now);
-  // The pull for which it waits says that, too. Of results in places of their own these are.
+  // The pull for which it waits says that, too, unless results have places of their own.
   if (in.in_line && !op.keeps && op.folded < op.tiles) return;
   want_part_word(op, rank, false);
 }

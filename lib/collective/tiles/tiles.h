@@ -102,7 +102,7 @@ class Tiles final : public PeerUser, public LateUser {
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
   /// An op that the backend could not fold; 0: none.
   [[nodiscard]] std::uint64_t failed() const noexcept { return failed_; }
-  /// Of a rank that answers in vain: the op of which chunks were pulled all the time.
+  /// If a rank answers in vain, the op of which chunks were pulled all the time.
   [[nodiscard]] std::uint64_t lacking() const noexcept { return lacking_; }
   /// Whether anything moved since the last call: a chunk came, a tile was folded, or another rank
   /// said something new.
@@ -194,9 +194,9 @@ class Tiles final : public PeerUser, public LateUser {
                                             TimeNs now) noexcept;
   [[nodiscard]] wire::Drop hear_all(std::uint64_t op_seq, std::uint16_t rank, TimeNs now) noexcept;
   void hear_over(std::uint16_t rank, std::uint64_t op_seq, TimeNs now) noexcept;
-  /// Of an op that has not entered here, or is over, or has another shape.
+  /// The op has not entered here, or is over, or has another shape.
   void answer_of_none(const wire::Packet& packet) noexcept;
-  /// Of an op that was posted here.
+  /// The op was posted here.
   [[nodiscard]] bool is_by_tiles(std::uint64_t op_seq) const noexcept;
   void take_grant(TileOut& out, const wire::TilePullHeader& pull) noexcept;
   /// Whether the call is what was posted here under that number, or nothing was.

@@ -34,7 +34,7 @@ class ToldCalls {
     ToldCall& place = *std::ranges::max_element(calls_, {}, order_of);
     if (order_of(told) < order_of(place)) place = told;
   }
-  /// Of the lowest op; nullptr if there is none.
+  /// What was told of the lowest op; nullptr if there is none.
   [[nodiscard]] const ToldCall* oldest() const noexcept {
     const ToldCall& least = *std::ranges::min_element(calls_, {}, order_of);
     return least.op_seq == 0 ? nullptr : &least;

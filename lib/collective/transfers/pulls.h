@@ -39,7 +39,7 @@ class Pulls {
   void pull_again(InPair& in, std::uint64_t chunks, TimeNs now) noexcept;
   /// A chunk that was pulled came.
   void came(InPair& in, std::uint32_t chunk, bool ecn_ce, TimeNs now) noexcept;
-  /// Of a pair that has all: it has no turn any more.
+  /// A pair that has all has no turn any more.
   void finish(InPair& in) noexcept;
   void drop_all() noexcept;
 

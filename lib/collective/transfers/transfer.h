@@ -30,7 +30,7 @@ struct TransferSpec {
   std::byte* to = nullptr;
 };
 
-/// Of a rank's transfers under way the one that was posted first, for people.
+/// The one of a rank's transfers under way that was posted first, for people.
 struct TransferWait {
   std::uint32_t unfinished = 0;  ///< ends of transfers here. 0: there is none, and no more is said
   TransferEnd end = TransferEnd::kSource;  ///< which one is here

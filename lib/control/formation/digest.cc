@@ -84,7 +84,7 @@ std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_
   bytes.add(key.group_id);
   bytes.add(key.epoch);
   bytes.add(static_cast<std::uint16_t>(table.size()));
-  // Of ranks that differ in members each would say another number.
+  // If ranks differ in members, each would say another number.
   bytes.add(agreement.layout ? std::uint16_t{0} : member_count);
   bytes.add(agreement.payload_bytes);
   bytes.add(agreement.lanes);
@@ -102,7 +102,7 @@ std::vector<std::byte> bytes_of_table(const GroupKey& key, std::uint16_t member_
     bytes.add(kFoldingLabel);
     bytes.add(use.folding_ranks);
   }
-  // The same of ops by tiles.
+  // So it is for ops by tiles.
   if (use.tiles) bytes.add(kTilesLabel);
   // One with another model would choose otherwise.
   if (use.tile_model != 0) bytes.add(use.tile_model);

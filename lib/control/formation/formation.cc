@@ -22,7 +22,7 @@ constexpr std::uint64_t kPlanSteps = 2;
 /// The MAC of an entry, by one key or by two.
 constexpr std::uint64_t kTableMacSteps = 4;
 constexpr std::uint64_t kProcessesPerStep = 64;
-/// Of groups whose time for forming is over, in one round; the last may exceed it.
+/// For groups whose time for forming is over, in one round; the last may exceed it.
 constexpr std::uint64_t kEndStepsPerRound = 4'096;
 
 std::string seconds_text(TimeNs ns) {
@@ -40,9 +40,9 @@ Result<void> check_epoch(const Epochs& epochs, uid_t uid, const GroupKey& key) {
                   key_text(key), *last, std::uint64_t{*last} + 1));
 }
 
-/// Of a lane's part of a group: memory for its ops is made and cleared.
+/// For a lane's part of a group: memory for its ops is made and cleared.
 constexpr std::uint64_t kLaneStartSteps = 512;
-/// Of one round.
+/// In one round.
 constexpr std::uint64_t kStartStepsPerRound = 2'048;
 
 /// Further networks that lead downstream have no lane.

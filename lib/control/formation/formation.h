@@ -60,7 +60,7 @@ class Formation {
                                           const Client& client) const;
   [[nodiscard]] Result<TimeNs> bound_of(const ipc::JoinRequest& request) const;
   void start_in_turn(const PathQuestions::Users& users, TimeNs now);
-  /// Of a group that is resolved, or whose keys are made.
+  /// The group is resolved, or its keys are made.
   void start_lanes(Group& group, TimeNs now);
   void create_plan(Group& group, TimeNs now);
   /// @return null if the job has none.

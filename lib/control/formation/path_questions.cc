@@ -16,7 +16,7 @@ constexpr TimeNs kRailWaitNs = 2'000'000'000;
 /// How many of these the log names.
 constexpr std::size_t kLeftNamed = 3;
 
-// Of one round, of all groups together.
+// In one round, for all groups together.
 constexpr std::size_t kLooksPerRound = 2'048;  ///< at addresses that wait to be asked for
 constexpr std::size_t kLooksPerStep = 16;      ///< that is charged to the group's user
 constexpr TimeNs kLooksPerSecond = 500'000;    ///< of a user, of which kLooksSaved at once

@@ -35,8 +35,8 @@ class PathQuestions {
 
   /// From now on the group asks for the paths that it wants.
   void begin(Group& group, TimeNs now);
-  /// Of all groups that resolve: what is known by now, and questions in turn. Groups that cannot be
-  /// formed end in here. @return the others, and some of those.
+  /// For all groups that resolve: what is known by now, and questions in turn. Groups that cannot
+  /// be formed end in here. @return the others, and some of those.
   [[nodiscard]] Users run(TimeNs now);
   /// Whether all paths that the group needs are known.
   [[nodiscard]] bool is_resolved(Group& group, TimeNs now);

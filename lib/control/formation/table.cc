@@ -151,7 +151,7 @@ std::optional<std::pair<std::size_t, std::size_t>> same_daemon(
   return std::nullopt;
 }
 
-/// Of a join that says which process is where.
+/// For a join that says which process is where.
 Result<std::optional<ProcessLayout>> layout_of(const ipc::JoinBody& join) {
   if (join.ranks.empty()) return std::optional<ProcessLayout>();
   auto layout = ProcessLayout::make(join.ranks, join.request.ring_ranks());

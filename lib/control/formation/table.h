@@ -134,7 +134,7 @@ struct AddressPair {
     std::span<const ipc::RankInfo> table, const ipc::RankInfo& own,
     std::span<const LocalAddress> addresses);
 
-/// The same of given pairs.
+/// As above, for given pairs.
 [[nodiscard]] Result<std::vector<NeighborPath>> paths_by(std::vector<AddressPair> pairs,
                                                          std::uint16_t rank, std::uint16_t other,
                                                          bool downstream,

@@ -43,7 +43,7 @@ class GroupTable {
   [[nodiscard]] Group* by_key(const GroupKey& key) const noexcept;
   /// For steps that may end groups.
   [[nodiscard]] std::vector<std::uint64_t> handles() const;
-  /// Of those that form.
+  /// Those that form.
   [[nodiscard]] const std::set<std::uint64_t>& forming();
   /// Those after `last`, and round again, `most` of them.
   [[nodiscard]] std::vector<std::uint64_t> handles_after(std::uint64_t last,

@@ -57,7 +57,7 @@ class DaemonKeys {
   [[nodiscard]] bool has_keys() const noexcept { return cluster_ != nullptr; }
   [[nodiscard]] security::Mode mode() const noexcept { return options_.mode; }
   [[nodiscard]] security::Mode minimum() const noexcept { return options_.minimum; }
-  /// Of the keys that it has, as text; the first one first.
+  /// The ids of the keys that it has, as text; the first one first.
   [[nodiscard]] std::vector<std::string> ids() const;
   /// For the log: "mode off, minimum off, keys 5f00112233445566".
   [[nodiscard]] std::string text() const;

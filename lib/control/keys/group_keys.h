@@ -58,7 +58,7 @@ class GroupKeys {
   [[nodiscard]] const LinkCommon& common() const noexcept { return common_; }
   /// Whether packets go between this rank and that one.
   [[nodiscard]] bool has(std::uint16_t rank) const noexcept { return link(0, rank) != nullptr; }
-  /// Of a rank that it has.
+  /// The rank is one that it has.
   [[nodiscard]] collective::LinkTokens tokens(std::uint8_t lane,
                                               std::uint16_t rank) const noexcept {
     return {link(lane, rank)->token_to, link(lane, rank)->token_from};

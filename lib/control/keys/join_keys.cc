@@ -58,7 +58,7 @@ Result<std::vector<EntryKeys>> read_all(std::span<const ipc::RankInfo> table) {
   return entries;
 }
 
-/// Of each entry the key by which its MAC was found to fit; nullptr: none.
+/// The key by which each entry's MAC was found to fit; nullptr: none.
 using FittingKeys = std::vector<const security::FileKeys*>;
 
 /// Rule 2: an entry that says that it has a key which this daemon has too was made with it.

@@ -61,7 +61,7 @@ struct PlanRequest {
   std::shared_ptr<const collective::Owners> owners;
   GroupSecurity security;
   security::Sha256 table_hash{};  ///< of what the digest is of, if the mode is not off
-  /// Likewise, once they are made; `tokens` and those of `peers` are theirs then.
+  /// If the mode is not off, once they are made; `tokens` and those of `peers` are theirs then.
   std::shared_ptr<GroupKeys> keys;
   TimeNs formation_ns = 0;  ///< for ShardTimeouts: a little longer than the manager's own limit
 

@@ -42,8 +42,8 @@ class LaneReports {
   /// What the lane last published about all its groups, as one snapshot.
   [[nodiscard]] virtual std::vector<command::PublishedStatus> published(
       std::uint8_t lane) const = 0;
-  /// The same, but not of all groups for transfers alone that have none under way: there may be a
-  /// thousand, and each costs time.
+  /// As published(), but not of all groups for transfers alone that have none under way: there may
+  /// be a thousand, and each costs time.
   [[nodiscard]] virtual std::vector<command::PublishedStatus> published_busy(
       std::uint8_t lane) const {
     return published(lane);

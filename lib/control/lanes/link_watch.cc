@@ -210,7 +210,7 @@ void LinkWatch::note_path(const command::GroupPlan& plan, WatchedLink& link,
 void LinkWatch::note_source_port(const command::GroupPlan& plan, WatchedLink& link,
                                  const collective::ShardStatus& status, TimeNs now) {
   if (status.state != collective::ShardState::kFormed) return;
-  // Of two ranks one link carries all.
+  // With two ranks one link carries all.
   const bool same = status.downstream_ip == status.upstream_ip;
   if (!link.is_acked && same) return;
   const std::uint16_t port =

@@ -176,7 +176,7 @@ std::vector<collective::LinkPath> PlanMaker::others(std::span<const NeighborPath
   return others;
 }
 
-/// Of neighbors on the ring their links know all that is said of others here.
+/// The ring's links know of their neighbors all that is said of others here.
 Result<void> PlanMaker::add_peers(collective::ShardConfig& config, const PlanRequest& request,
                                   std::uint8_t lane) const {
   if (!collective::needs_all_ranks(config)) return {};

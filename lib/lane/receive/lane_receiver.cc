@@ -29,7 +29,7 @@ bool is_arp_for(const wire::IpAddress& ip, std::span<const std::byte> arp) noexc
          std::memcmp(arp.data() + kSenderOffset, ip.bytes.data(), 4) == 0;
 }
 
-/// The same of a neighbor solicitation or advertisement.
+/// Whether a neighbor solicitation or advertisement does.
 bool is_discovery_for(const wire::IpAddress& ip, const wire::FrameView& view) noexcept {
   constexpr std::size_t kTargetOffset = 8;
   return std::memcmp(view.payload.data() + kTargetOffset, ip.bytes.data(), ip.bytes.size()) == 0 ||
@@ -44,7 +44,7 @@ std::span<const std::byte> arp_sender(std::span<const std::byte> arp) noexcept {
   return arp.subspan(kSenderOffset, kSenderBytes);
 }
 
-/// Likewise the MAC and IPv6 address that it comes from.
+/// The MAC and IPv6 address that it comes from, for the reason of arp_sender().
 std::array<std::byte, 22> discovery_sender(const wire::FrameView& view) noexcept {
   std::array<std::byte, 22> sender;
   std::memcpy(sender.data(), view.source_mac.data(), view.source_mac.size());

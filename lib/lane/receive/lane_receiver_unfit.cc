@@ -15,7 +15,7 @@ void LaneReceiver::note_other_version(const wire::FrameView& view, TimeNs now) n
   }
 }
 
-/// The same of a hello of a group that is not here: its neighbor may join another epoch of one
+/// Remembers a hello of a group that is not here: its neighbor may join another epoch of one
 /// that is.
 void LaneReceiver::note_other_group(const wire::FrameView& view, TimeNs now) noexcept {
   if (packet_.common.type != wire::PacketType::kHello || packet_.common.sealed != 0 ||
