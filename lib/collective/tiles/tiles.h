@@ -38,6 +38,7 @@
 #include "collective/links/pull_window.h"
 #include "collective/links/sweep.h"
 #include "collective/links/told_order.h"
+#include "collective/links/word_turns.h"
 #include "collective/ops/fold_queue.h"
 #include "collective/ops/op_table.h"
 #include "collective/shard_config.h"
@@ -84,8 +85,8 @@ class Tiles final : public PeerUser, public LateUser {
   /// The group ended here.
   void drop_all() noexcept;
   /// Whether something waits for room at the port that others took for some rounds.
-  [[nodiscard]] bool starves() const noexcept override { return blocked_rounds_ >= kBlockedRounds; }
-  [[nodiscard]] bool waits_for_room() const noexcept override { return blocked_rounds_ > 0; }
+  [[nodiscard]] bool starves() const noexcept override { return turns_.starves(); }
+  [[nodiscard]] bool waits_for_room() const noexcept override { return turns_.waits_for_room(); }
 
   // What the links ask.
   [[nodiscard]] bool waits_for(std::uint16_t rank) const noexcept override;
@@ -118,7 +119,6 @@ class Tiles final : public PeerUser, public LateUser {
 
  private:
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
-  static constexpr std::uint32_t kBlockedRounds = 8;
   /// Owners tell of what is done when it has been done for so long, if not before.
   static constexpr TimeNs kTellNs = 200'000;
   /// What may be lost is repeated so often before a probe timeout has gone by.
@@ -270,11 +270,10 @@ class Tiles final : public PeerUser, public LateUser {
   Sweep<std::uint16_t> watched_;       ///< ranks where something may be due
   transport::Pacer pacer_;
   TimeNs paced_until_ = 0;
-  bool word_was_last_ = false;
+  WordTurns turns_;
   bool leaving_ = false;
   bool moved_ = false;
   bool results_back_ = false;  ///< places for results came back: tiles may start
-  std::uint32_t blocked_rounds_ = 0;
   std::optional<Mismatch> mismatch_;
   std::uint64_t failed_ = 0;
   std::uint64_t lacking_ = 0;

@@ -47,17 +47,10 @@ bool Tiles::run(TimeNs now, Outbox& out) noexcept {
     if (is_telling_due(table_.at(i), now)) tell(table_.at(i));
   }
   worked |= spread(now);
-  // Words and pieces take turns: who is answered late seems silent, and where a port is slow
-  // nothing but words would go.
-  const auto send_one = [&](bool word) {
-    const bool sent = word ? send_word(now, out) : send_next_piece(now, out);
-    if (sent) word_was_last_ = word;
-    return sent;
-  };
-  std::uint32_t sent = 0;
-  while (sent < kTileBurst && (send_one(!word_was_last_) || send_one(word_was_last_))) ++sent;
+  const std::uint32_t sent = turns_.run(
+      kTileBurst, [&] { return send_word(now, out); }, [&] { return send_next_piece(now, out); });
   const bool waits = !words_.empty() || (!sending_.empty() && now >= paced_until_);
-  blocked_rounds_ = sent == 0 && waits ? blocked_rounds_ + 1 : 0;
+  turns_.note(sent, waits);
   close_old(now);
   return worked || sent > 0;
 }

@@ -27,6 +27,7 @@
 #include "collective/links/peer_links.h"
 #include "collective/links/port_turns.h"
 #include "collective/links/pull_window.h"
+#include "collective/links/word_turns.h"
 #include "collective/shard_config.h"
 #include "collective/shard_status.h"
 #include "collective/transfers/early_pieces.h"
@@ -100,13 +101,12 @@ class Transfers final : public PeerUser, public LateUser {
     bool up_to = false;  ///< the receive takes fewer bytes, too
   };
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  [[nodiscard]] bool starves() const noexcept override { return blocked_rounds_ >= kBlockedRounds; }
-  [[nodiscard]] bool waits_for_room() const noexcept override { return blocked_rounds_ > 0; }
+  [[nodiscard]] bool starves() const noexcept override { return turns_.starves(); }
+  [[nodiscard]] bool waits_for_room() const noexcept override { return turns_.waits_for_room(); }
   [[nodiscard]] TransferWait oldest() const noexcept;
 
  private:
   enum class Sent : std::uint8_t { kYes, kNothing, kBlocked };
-  static constexpr std::uint32_t kBlockedRounds = 8;
 
   // transfers.cc
   [[nodiscard]] PostResult post_send(const TransferSpec& spec, std::uint16_t to,
@@ -172,8 +172,7 @@ class Transfers final : public PeerUser, public LateUser {
   std::uint32_t owed_ = 0;          ///< pairs whose source must hear of an end
   FixedQueue<std::uint32_t> here_;  ///< in-pairs of own processes that are posted twice
   FixedQueue<Sized> sized_;
-  bool word_was_last_ = false;        ///< of what was sent, and no piece
-  std::uint32_t blocked_rounds_ = 0;  ///< in a row in which nothing could be sent that waits
+  WordTurns turns_;
   Lacking lacking_;
   std::optional<Mismatch> mismatch_;
 };

@@ -101,18 +101,12 @@ bool Transfers::run(TimeNs now, Outbox& out) noexcept {
     look_at_watched(now);
     worked = true;
   }
-  // Words and pieces take turns: who is answered late seems silent, and where a port is slow
-  // nothing but words would go.
-  const auto send_one = [&](bool word) {
-    const bool sent = word ? send_word(now, out) : send_next_piece(now, out);
-    if (sent) word_was_last_ = word;
-    return sent;
-  };
-  std::uint32_t sent = 0;
-  while (sent < kTransferBurst && (send_one(!word_was_last_) || send_one(word_was_last_))) ++sent;
+  const std::uint32_t sent = turns_.run(
+      kTransferBurst, [&] { return send_word(now, out); },
+      [&] { return send_next_piece(now, out); });
   const bool waits =
       !queues_.words().empty() || (!queues_.sending().empty() && now >= paced_until_);
-  blocked_rounds_ = sent == 0 && waits ? blocked_rounds_ + 1 : 0;
+  turns_.note(sent, waits);
   return sent > 0 || worked;
 }
 
