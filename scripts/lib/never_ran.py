@@ -19,7 +19,7 @@ def tests_of(folder):
 
 
 def ran_in(folder):
-    """The same of those that logs tell of, whatever became of them."""
+    """{(suite, name)} of those that logs tell of, whatever became of them."""
     ran = set()
     for log in (folder / "meson-logs").glob("suite-*.json"):
         for line in log.read_text(encoding="utf-8").splitlines():

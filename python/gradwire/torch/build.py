@@ -142,7 +142,7 @@ def _loads(where):
 
 
 def check():
-    """Prints what is there. @return whether it is there and fits, and why it is not."""
+    """Prints what is there and what is missing. @return whether the extension is there and fits."""
     well = True
     for name, find in (("compiler", lambda: shlex.join(compiler())),
                        ("torch's headers", lambda: "%s, of torch %s" % (

@@ -21,7 +21,7 @@ _SLAB = 2 << 20
 # through: so much is left.
 _SPARE_BYTES = 32 << 20
 
-# Of every so many places of a size that are lent, one region has one more.
+# For every so many places of a size that are lent, the next region has one place more.
 _LENT_FOR_ONE_MORE = 4
 
 # What tensors made by torch itself have, by its address: (pool, bytes, memory, offset). Of all

@@ -28,8 +28,7 @@ void give_back(void* context) {
   }
 }
 
-// Of the innermost collect() of this thread: what lends memory, and from how
-// many bytes on.
+// Between begin() and end() of this thread: what lends memory, and from how many bytes on.
 thread_local PyObject* t_lend = nullptr;
 thread_local size_t t_least_bytes = 0;
 
@@ -60,8 +59,7 @@ class Buckets final : public c10::Allocator {
     return plain()->allocate(bytes);
   }
 
-  // Raw memory has one deleter for all. So there is none here while this thread
-  // borrows.
+  // Raw memory has one deleter for all. So there is none here while this thread borrows.
   c10::DeleterFnPtr raw_deleter() const override {
     return t_lend != nullptr ? nullptr : plain()->raw_deleter();
   }
@@ -70,16 +68,15 @@ class Buckets final : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
 
-  // From now on, until as many leave(), torch's allocator is this one. In
-  // threads that do not borrow it hands on to the one that was there.
+  // From now on, until as many leave(), torch's allocator is this one. In threads that do not
+  // borrow it hands on to the one that was there.
   void enter() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (entered_++ != 0) return;
     c10::Allocator* before = c10::GetAllocator(c10::DeviceType::CPU);
     if (before == this) return;
     plain_.store(before, std::memory_order_release);
-    // The lowest priority that is enough: whoever sets another one later finds
-    // it as it was.
+    // The lowest priority that is enough: whoever sets another one later finds it as it was.
     priority_ = 0;
     c10::SetAllocator(c10::DeviceType::CPU, this, priority_);
     while (c10::GetAllocator(c10::DeviceType::CPU) != this && priority_ < UINT8_MAX) {
@@ -99,8 +96,7 @@ class Buckets final : public c10::Allocator {
   std::mutex mutex_;
   int entered_ = 0;
   uint8_t priority_ = 0;
-  // Kept after leave(): a tensor that was made meanwhile asks this one again if
-  // it is resized.
+  // Kept after leave(): a tensor that was made meanwhile asks this one again if it is resized.
   std::atomic<c10::Allocator*> plain_{nullptr};
 };
 
@@ -156,13 +152,11 @@ PyObject* returned(PyObject* /*module*/, PyObject* /*unused*/) {
 
 PyMethodDef g_bucket_methods[4] = {
     {"begin", begin, METH_VARARGS,
-     "begin(lend, least_bytes): what this thread allocates for tensors on the "
-     "CPU, from so many "
+     "begin(lend, least_bytes): what this thread allocates for tensors on the CPU, from so many "
      "bytes on, is asked of lend(bytes), which gives an address or None."},
     {"end", end, METH_NOARGS, "end(): it is torch's again."},
     {"returned", returned, METH_NOARGS,
-     "returned(): addresses that tensors gave back since the last call; None "
-     "if there are none."},
+     "returned(): addresses that tensors gave back since the last call; None if there are none."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C++ extension of the PyTorch backend (doc/pytorch.md, "The C++
-// extension"), as Python sees it. `python -m gradwire.torch.build` compiles it
-// on the user's machine, against the torch that is there. It is optional:
-// gradwire/torch/extension.py loads it if it is there.
+// The C++ extension of the PyTorch backend (doc/pytorch.md, "The C++ extension"), as Python sees
+// it. `python -m gradwire.torch.build` compiles it on the user's machine, against the torch that is
+// there. It is optional: gradwire/torch/extension.py loads it if it is there.
 #include <Python.h>
 #include <torch/version.h>
 
@@ -28,8 +27,7 @@ PyModuleDef g_definition = {
 PyMODINIT_FUNC PyInit__gradwire_torch() {
   PyObject* module = PyModule_Create(&g_definition);
   if (module == nullptr) return nullptr;
-  // The torch whose headers were there: another one has other classes behind
-  // the same names.
+  // The torch whose headers were there: another one has other classes behind the same names.
   if (PyModule_AddFunctions(module, gradwire_torch::g_recorder_methods) != 0 ||
       PyModule_AddStringConstant(module, "torch_version", TORCH_VERSION) != 0) {
     Py_DECREF(module);

@@ -13,7 +13,7 @@ namespace {
 
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// Of all groups of this process. The functions of the class are not exported; its members are the
+// For all groups of this process. The functions of the class are not exported; its members are the
 // same for all who have torch's headers of this version.
 Recorder& recorder() {
   static Recorder* const found = c10d::getFlightRecorder("gradwire");
