@@ -66,7 +66,7 @@ DirectAgreement direct_agreement(std::span<const ipc::RankInfo> table, std::uint
 
 namespace {
 
-/// All the rank's ports together; 0 if one of them is not known.
+/// All the rank's ports together, as RankInfo::rates; 0 if one of them is not known.
 std::uint32_t rate_of(const ipc::RankInfo& info) noexcept {
   const auto rates = std::span(info.rates).first(info.address_count);
   if (std::ranges::find(rates, 0) != rates.end()) return 0;
