@@ -6,6 +6,7 @@
 
 #include "base/planted_bug.h"
 #include "base/probe.h"
+#include "base/require.h"
 #include "collective/direct/direct.h"
 #include "collective/shapes/shape_gathered.h"
 
@@ -214,6 +215,7 @@ Direct::Sent Direct::send_contribution(std::uint16_t rank, TimeNs now, OutboxSid
   const DirectLayout::Outgoing outgoing = layout_.outgoing_of(*op, rank, index);
   const std::uint32_t chunk = outgoing.chunk;
   const std::uint32_t bytes = outgoing.size;
+  require(bytes <= config_.payload_bytes, "a contribution fits a packet");
   std::memcpy(payload, outgoing.bytes, bytes);
   const LinkAddress& address = links_.end(rank).address();
   const auto packet = frame_around(*mbuf, payload, bytes, address.frame, address.port);

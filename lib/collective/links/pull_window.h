@@ -55,6 +55,7 @@ class PullWindow {
                                      kPullChunks);
   }
   void pulled(Puller who, TimeNs now, std::uint64_t chunks) noexcept {
+    require(chunks > 0, "a pull is of a chunk at least");
     chunks_ += chunks;
     of_[index(who)] += chunks;
     controller_->on_packet_sent(now, static_cast<std::uint32_t>(chunks) * packet_bytes_);

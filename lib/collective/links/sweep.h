@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/require.h"
 #include "base/types.h"
 
 namespace gradwire::collective {
@@ -33,6 +34,7 @@ class Sweep {
 
   /// The item is not in it.
   void add(Item item, TimeNs due) {
+    require(items_.size() < items_.capacity(), "a list has room for each of its items");
     items_.push_back(item);
     may_be_due(due);
   }
@@ -52,6 +54,7 @@ class Sweep {
       left_ = items_.size();
       due_after_ = kNever;
     }
+    require(left_ <= items_.size(), "what was not looked at is in the list");
     // From the back, so that who takes the place of one that goes was looked at, or is new: add()
     // has seen when that one is due.
     for (std::uint32_t looks = 0; left_ > 0; ++looks) {

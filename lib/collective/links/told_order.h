@@ -6,9 +6,11 @@
 /// their order. One lane owns it; it allocates at construction only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "base/require.h"
 #include "collective/shard_config.h"
 
 namespace gradwire::collective {
@@ -22,7 +24,10 @@ class ToldOrder {
   /// The rank, which has no members, is to be told of the op that is posted now.
   /// @return what that says: 0 if it is too long ago.
   std::uint8_t tell(std::uint16_t rank, std::uint64_t op_seq) noexcept {
-    std::uint64_t& last = last_[rank - nranks_];
+    const std::size_t index = static_cast<std::size_t>(rank) - nranks_;
+    require(rank >= nranks_ && index < last_.size(), "a rank is told that has no members");
+    std::uint64_t& last = last_[index];
+    require(op_seq > last, "a rank is told of ops in their order, and once of each");
     const std::uint64_t ago = op_seq - last;
     last = op_seq;
     return static_cast<std::uint8_t>(ago > UINT8_MAX ? 0 : ago);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/require.h"
+
 namespace gradwire::collective {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr std::uint32_t kChecksReturned = 5;
 }  // namespace
 
 void StallWatch::count(TimeNs round) noexcept {
+  require(round >= 0, "polled time goes on");
   if (moved_at_ == moved_seen_) {
     stalled_ns_ += round;
     return;

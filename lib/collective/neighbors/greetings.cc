@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "base/abort_detail.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 
@@ -272,6 +273,7 @@ bool Greetings::answer_first(LinkIndex link, PathIndex path, TimeNs now, Outbox&
 
 bool Greetings::send(LinkIndex link, PacketType type, PathChoice::Way way, std::uint8_t heard,
                      Outbox& out) noexcept {
+  require(way.path < end(link).path_count(), "a hello takes a path that is there");
   // A hello is as long as a data packet, so it needs a packet's buffer.
   OutboxSide& box = end(link).any_side(out);
   const auto encode = [&](std::span<std::byte> room) {

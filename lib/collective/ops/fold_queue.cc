@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <span>
 
+#include "base/require.h"
+
 namespace gradwire::collective {
 
 FoldQueue::FoldQueue(std::unique_ptr<reduce::Backend> backend, std::uint32_t places,
@@ -25,6 +27,7 @@ bool FoldQueue::is_spilling(std::uint64_t op_seq, std::uint32_t chunk) const noe
 }
 
 bool FoldQueue::add(FoldWork& work) noexcept {
+  require(batch_count_ < places_, "a batch has room for an entry of each place");
   reduce::Entry& entry = batch_[batch_count_];
   entry.cookie = place_of(work);
   ++batch_count_;
@@ -48,6 +51,7 @@ bool FoldQueue::pop(Folded& out) noexcept {
   if (next_done_ == done_count_) {
     next_done_ = done_count_ = 0;
     done_count_ = backend_->poll(done_);
+    require(done_count_ <= done_.size(), "a backend tells of no more than there is room for");
     if (done_count_ == 0) return false;
   }
   const reduce::Completion& done = done_[next_done_++];

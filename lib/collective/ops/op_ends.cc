@@ -2,6 +2,7 @@
 #include "collective/ops/op_ends.h"
 
 #include "base/probe.h"
+#include "base/require.h"
 
 namespace gradwire::collective {
 
@@ -9,6 +10,7 @@ void OpEnds::finish(Op& op) noexcept {
   const std::uint64_t op_seq = op.spec.op_seq;
   // The next rank has posted it: there is a part of each rank in it, or it is one_way and has
   // waited for that.
+  require(op.eager_sent == 0 || op.rules.to < links_.size(), "what went ahead went by a link");
   if (op.eager_sent > 0) links_[op.rules.to]->sender().give_back_eager(op);
   folds_.backend().make_visible();
   ops_.close(op);

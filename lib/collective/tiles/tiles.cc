@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/tiles/tile_memory.h"
 
 namespace gradwire::collective {
@@ -131,6 +132,7 @@ void Tiles::start_tiles(TimeNs now) noexcept {
 }
 
 void Tiles::note_folded(TileOp& op, TimeNs now) noexcept {
+  require(op.folded <= op.tiles && op.told < op.folded, "a tile was folded of which nobody knows");
   moved_ = true;
   if (op.folded == op.told + 1) op.rose_at = now;
   if (is_telling_due(op, now)) tell(op);
@@ -206,6 +208,7 @@ void Tiles::note_puller_has_all(TileOp& op, std::uint16_t puller) noexcept {
   results_back_ |= owner_.taken(op, out.first, out.end);
   out.first = out.next = out.grant = out.end;
   out.wanted.clear();
+  require(op.pullers_left > 0, "a puller has all once");
   --op.pullers_left;
   finish_if_done(op);
 }
@@ -240,7 +243,10 @@ void Tiles::on_left(std::uint16_t rank, std::uint64_t completed_op_seq, TimeNs n
     if (op.op_seq <= completed_op_seq) note_puller_has_all(op, rank);
   }
   TilePeer& peer = peers_[rank];
-  if (peer.all > peer.all_known) --owing_;
+  if (peer.all > peer.all_known) {
+    require(owing_ > 0, "a rank that leaves was owed a word");
+    --owing_;
+  }
   peer.all_known = peer.all;
   close_old(now);
 }

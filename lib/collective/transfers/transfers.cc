@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/planted_bug.h"
+#include "base/require.h"
 #include "collective/bits.h"
 
 namespace gradwire::collective {
@@ -164,7 +165,10 @@ bool Transfers::copy_here() noexcept {
   bool worked = false;
   for (std::uint64_t left = kCopyBytes; !here_.empty() && left > 0;) {
     InPair& in = ins_[here_.front()];
-    OutPair& out = *outs_.find(in.pair);
+    OutPair* const from = outs_.find(in.pair);
+    require(from != nullptr && from->active && in.active,
+            "a copy is made while both ends wait for it");
+    OutPair& out = *from;
     worked = true;
     for (; in.first < in.chunks && left > 0; ++in.first) {
       const std::uint64_t at = chunks_.offset_of(in.pair, in.first);
