@@ -125,7 +125,8 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
                               "region and may send garbage: leave zero-copy=yes out",
                               config.device));
     }
-    if (MemifEnd end = memif_end(facts.devargs); end.client) port->client_end_ = std::move(end);
+    if (MemifEnd end = memif_end(facts.devargs); end.client)
+      port->client_.emplace(std::move(end), config.device);
   }
   facts.max_rx_pktlen = info.max_rx_pktlen;
   facts.max_mtu = info.max_mtu;
@@ -152,7 +153,7 @@ Result<std::unique_ptr<Port>> Port::open(const PortConfig& config) {
 
 Port::~Port() {
   stop();
-  if (queues_ != 0) beside_no_interrupt([this] { rte_eth_dev_close(id_); });
+  if (setup_.queues != 0) beside_no_interrupt([this] { rte_eth_dev_close(id_); });
 }
 
 /// Runs `work` so that no event of the driver is handled at the same time, if the driver frees
@@ -168,8 +169,8 @@ void Port::beside_no_interrupt(const std::function<void()>& work) const {
 Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
   rte_eth_conf conf{};
   conf.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
-  conf.rxmode.offloads = rx_offloads_;
-  conf.txmode.offloads = tx_offloads_;
+  conf.rxmode.offloads = setup_.rx_offloads;
+  conf.txmode.offloads = setup_.tx_offloads;
   conf.intr_conf.rxq = interrupts ? 1 : 0;
   if (row_->sets_mtu) conf.rxmode.mtu = limits_.mtu;
   if (const int error = rte_eth_dev_configure(id_, queues, queues, &conf); error != 0) {
@@ -186,7 +187,7 @@ Result<void> Port::configure(std::uint16_t queues, bool interrupts) {
 Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_mempool* pool,
                              rte_mempool* payload_pool) {
   rte_eth_rxconf rx = *static_cast<const rte_eth_rxconf*>(defaults);
-  rx.offloads = rx_offloads_;
+  rx.offloads = setup_.rx_offloads;
   std::array<rte_eth_rxseg, 2> segments{};
   if (payload_pool != nullptr && row_->payload_split == PayloadSplit::kDevice) {
     segments[0].split.mp = pool;
@@ -196,7 +197,7 @@ Result<void> Port::set_up_rx(std::uint16_t queue, const void* defaults, rte_memp
     rx.rx_nseg = static_cast<std::uint16_t>(segments.size());
     pool = nullptr;
   }
-  const int error = rte_eth_rx_queue_setup(id_, queue, rx_descriptors_,
+  const int error = rte_eth_rx_queue_setup(id_, queue, setup_.rx_descriptors,
                                            static_cast<unsigned>(socket_), &rx, pool);
   const std::uint32_t interface_mtu = error != 0 ? kernel_mtu(if_index_) : 0;
   if (row_->limit == FrameLimitRule::kXdpChunk && interface_mtu > kEveryDriverMtu) {
@@ -253,10 +254,10 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     if (const std::string why = why_no_payload_split(config_.device); !why.empty()) {
       return fail(ErrorCode::kUnsupported, why);
     }
-    splits_payload_ = true;
+    setup_.splits_payload = true;
     if (row_->payload_split == PayloadSplit::kDevice) {
-      rx_offloads_ |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT | RTE_ETH_RX_OFFLOAD_SCATTER;
-      tx_offloads_ |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+      setup_.rx_offloads |= RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT | RTE_ETH_RX_OFFLOAD_SCATTER;
+      setup_.tx_offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
     }
   }
   if (config_.ip.family == 6) {
@@ -270,12 +271,13 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
     configured = configure(queues, false);
   }
   if (!configured) return configured;
-  queues_ = joined_told_ = queues;
+  setup_.queues = joined_told_ = queues;
   first_pool_ = pools[0];
 
-  rx_descriptors_ = config_.rx_descriptors;
-  tx_descriptors_ = config_.tx_descriptors;
-  if (const int error = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors_, &tx_descriptors_);
+  setup_.rx_descriptors = config_.rx_descriptors;
+  setup_.tx_descriptors = config_.tx_descriptors;
+  if (const int error =
+          rte_eth_dev_adjust_nb_rx_tx_desc(id_, &setup_.rx_descriptors, &setup_.tx_descriptors);
       error != 0) {
     return dpdk_error(config_.device, "adjusting the number of descriptors failed", error);
   }
@@ -283,13 +285,13 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
   const bool is_xdp = row_->limit == FrameLimitRule::kXdpChunk;
   const std::vector<int> sockets_before = is_xdp ? xdp_sockets() : std::vector<int>{};
   rte_eth_txconf tx = info.default_txconf;
-  tx.offloads = tx_offloads_;
+  tx.offloads = setup_.tx_offloads;
   for (std::uint16_t queue = 0; queue < queues; ++queue) {
     auto rx = set_up_rx(queue, &info.default_rxconf, pools[queue],
                         payload_pools.empty() ? nullptr : payload_pools[queue]);
     if (!rx) return rx;
-    const int tx_error =
-        rte_eth_tx_queue_setup(id_, queue, tx_descriptors_, static_cast<unsigned>(socket_), &tx);
+    const int tx_error = rte_eth_tx_queue_setup(id_, queue, setup_.tx_descriptors,
+                                                static_cast<unsigned>(socket_), &tx);
     if (tx_error != 0)
       return dpdk_error(config_.device, "setting up the tx queue failed", tx_error);
   }
@@ -298,10 +300,7 @@ Result<void> Port::start(std::span<rte_mempool* const> pools, std::uint16_t base
   } else if (row_->limit == FrameLimitRule::kPacketFrame) {
     wake_socket_ = packet_socket_of(if_index_);
   }
-  if (client_end_ && !memif_server_listens(*client_end_)) {
-    link_ = Link::kWaiting;
-    return {};
-  }
+  if (client_ && !client_->may_start()) return {};
   if (const int error = rte_eth_dev_start(id_); error != 0) {
     return dpdk_error(config_.device, "starting the device failed", error);
   }
@@ -349,7 +348,7 @@ Result<void> Port::steer(std::uint16_t queues, std::uint16_t base_udp_port) {
                               error.message != nullptr ? error.message : "it gives no reason"));
     }
   }
-  flow_steering_ = true;
+  setup_.flow_steering = true;
   return {};
 }
 

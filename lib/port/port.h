@@ -22,7 +22,7 @@
 #include "base/types.h"
 #include "ipc/unique_fd.h"
 #include "port/driver_table.h"
-#include "port/memif/memif_link.h"
+#include "port/memif/memif_client.h"
 #include "port/memif/memif_queues.h"
 #include "port/neighbors/routes.h"
 #include "wire/frame.h"
@@ -101,6 +101,22 @@ struct PortCounters {
   std::uint64_t tx_errors = 0;
 };
 
+/// How a port was configured.
+struct PortSetup {
+  std::uint16_t queues = 0;
+  std::uint16_t rx_descriptors = 0;
+  std::uint16_t tx_descriptors = 0;
+  // Offloads are used only if payloads go to a GPU's memory, and for UDP's checksum over IPv6.
+  // Otherwise frames are one segment, checksums are computed once per neighbor, and MBUF_FAST_FREE
+  // would be wrong, since sent mbufs have other owners.
+  std::uint64_t rx_offloads = 0;
+  std::uint64_t tx_offloads = 0;
+  wire::UdpSum udp_sum = wire::UdpSum::kCpu;  ///< over IPv6
+  std::string udp_sum_refusal;  ///< why the driver, which offers it, does not compute it over IPv6
+  bool flow_steering = false;   ///< rte_flow rules bring packets to their lane
+  bool splits_payload = false;  ///< puts payloads into separate mempools in a GPU's memory
+};
+
 class Port {
  public:
   /// Finds and examines the device; changes nothing yet.
@@ -167,9 +183,9 @@ class Port {
   [[nodiscard]] const wire::MacAddress& mac() const noexcept { return mac_; }
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   /// Who computes the UDP checksums of what it sends over IPv6; known once it is started.
-  [[nodiscard]] wire::UdpSum udp_sum() const noexcept { return udp_sum_; }
+  [[nodiscard]] wire::UdpSum udp_sum() const noexcept { return setup_.udp_sum; }
   /// For lanes: frames come in segments, and the CPU must not read payloads.
-  [[nodiscard]] bool splits_payload() const noexcept { return splits_payload_; }
+  [[nodiscard]] bool splits_payload() const noexcept { return setup_.splits_payload; }
   /// NUMA node that mempools for this port belong on; SOCKET_ID_ANY if there is none.
   [[nodiscard]] int socket() const noexcept { return socket_; }
   /// Control thread: whether the kernel sends IP packets of `ip_bytes` to that neighbor. True for
@@ -196,9 +212,6 @@ class Port {
   void hear_groups();
   void look_at_queues() noexcept;
   [[nodiscard]] std::string tend_client(TimeNs now, std::span<const std::uint64_t> lane_rounds);
-  [[nodiscard]] std::string connected() const;
-  [[nodiscard]] std::string went_down();
-  [[nodiscard]] std::string tell_refusal();
   [[nodiscard]] std::string tell_unknown();
   [[nodiscard]] std::string tell_queues();
   [[nodiscard]] Result<void> steer(std::uint16_t queues, std::uint16_t base_udp_port);
@@ -211,41 +224,19 @@ class Port {
   unsigned if_index_ = 0;            ///< the kernel's interface that the port uses; 0 = none
   std::uint32_t hashed_queues_ = 0;  ///< as the report's
   int socket_ = -1;
-  std::uint16_t queues_ = 0;
-  std::uint16_t rx_descriptors_ = 0;
-  std::uint16_t tx_descriptors_ = 0;
-  // Offloads are used only if payloads go to a GPU's memory, and for UDP's checksum over IPv6.
-  // Otherwise frames are one segment, checksums are computed once per neighbor, and MBUF_FAST_FREE
-  // would be wrong, since sent mbufs have other owners.
-  std::uint64_t rx_offloads_ = 0;
-  std::uint64_t tx_offloads_ = 0;
-  wire::UdpSum udp_sum_ = wire::UdpSum::kCpu;
-  std::string udp_sum_refusal_;
+  PortSetup setup_;
   ipc::UniqueFd group_socket_;  ///< holds the memberships of the kernel's interface
   bool interrupts_ = false;     ///< by calls of the driver
   int wake_socket_ = -1;  ///< the driver's, while the port is configured; -1: none that is known
-  bool flow_steering_ = false;
-  bool splits_payload_ = false;
   bool started_ = false;
   std::atomic<bool> running_{false};
 
-  enum class Link : std::uint8_t {
-    kWatched,    ///< started, and lanes may use it
-    kReleasing,  ///< waiting until lanes no longer use it
-    kWaiting,    ///< stopped until a server listens
-  };
-  std::optional<MemifEnd> client_end_;
+  std::optional<MemifClient> client_;  ///< if it is the client's end of a memif link
   const rte_mempool* first_pool_ = nullptr;
   MemifQueues memif_queues_;
   std::uint16_t joined_told_ = 0;  ///< queues, as the log has them
   bool unknown_told_ = false;      ///< that the driver's queues are not known
-  bool was_up_ = false;            ///< the link, since the port was started
-  std::uint32_t refusals_ = 0;     ///< starts in a row after which the link never came up
-  Link link_ = Link::kWatched;
-  TimeNs link_since_ = 0;  ///< when this state began
-  TimeNs link_down_since_ = kNever;
   TimeNs next_look_ = 0;
-  std::vector<std::uint64_t> rounds_at_release_;
 };
 
 /// @return the device arguments that the EAL was given, such as "role=server,bsize=9216"; may be

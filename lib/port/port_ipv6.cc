@@ -20,27 +20,28 @@ namespace gradwire::port {
 /// Before the device is configured.
 Result<void> Port::prepare_ipv6(std::uint64_t tx_offload_capa) {
   if ((tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return sum_by_cpu();
-  tx_offloads_ |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-  udp_sum_ = wire::UdpSum::kDevice;
+  setup_.tx_offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  setup_.udp_sum = wire::UdpSum::kDevice;
   return {};
 }
 
 Result<void> Port::sum_by_cpu() {
-  udp_sum_ = wire::UdpSum::kCpu;
-  if (!splits_payload_) return {};
+  setup_.udp_sum = wire::UdpSum::kCpu;
+  if (!setup_.splits_payload) return {};
   return fail(
       ErrorCode::kUnsupported,
       fmt::format("port {}: over IPv6 a UDP checksum is needed. Its driver does not compute "
                   "it{}, and the CPU cannot, since payloads lie in GPU memory: give the "
                   "port an IPv4 address, or set gpu.staging = copy",
-                  config_.device, udp_sum_refusal_.empty() ? "" : " (" + udp_sum_refusal_ + ")"));
+                  config_.device,
+                  setup_.udp_sum_refusal.empty() ? "" : " (" + setup_.udp_sum_refusal + ")"));
 }
 
 /// A driver has one flag for both versions of IP, and may mean it over IPv4 alone. So it is given a
 /// frame as lanes send them, to look at. The device has been started.
 Result<void> Port::check_udp_sum(rte_mempool& pool) {
   constexpr wire::MacAddress kNobody = {0x02, 0, 0, 0, 0, 0};
-  if (udp_sum_ != wire::UdpSum::kDevice) return {};
+  if (setup_.udp_sum != wire::UdpSum::kDevice) return {};
   wire::FrameAddresses addresses;
   addresses.source_mac = mac_;
   addresses.destination_mac = kNobody;
@@ -56,7 +57,8 @@ Result<void> Port::check_udp_sum(rte_mempool& pool) {
                                             frame, static_cast<std::uint16_t>(bytes)));
   if (data == nullptr) {
     rte_pktmbuf_free(frame);
-    udp_sum_refusal_ = fmt::format("it was not asked: mempool {} has no mbuf for that", pool.name);
+    setup_.udp_sum_refusal =
+        fmt::format("it was not asked: mempool {} has no mbuf for that", pool.name);
     return sum_by_cpu();
   }
   std::fill_n(data, bytes, std::byte{0});
@@ -69,7 +71,7 @@ Result<void> Port::check_udp_sum(rte_mempool& pool) {
   const int error = rte_errno;
   rte_pktmbuf_free(frame);
   if (takes) return {};
-  udp_sum_refusal_ = rte_strerror(error);
+  setup_.udp_sum_refusal = rte_strerror(error);
   return sum_by_cpu();
 }
 

@@ -46,10 +46,7 @@ PortReport Port::report() const {
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(id_, &link) == 0) {
     if (link.link_status != RTE_ETH_LINK_UP) {
-      out.link = link_ == Link::kWaiting
-                     ? fmt::format("down: no memif server listens at {}", client_end_->socket)
-                     : "down";
-      if (refusals_ > 1) out.link = "down: the memif server does not take this end";
+      out.link = client_ ? client_->why_down() : "down";
     } else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ||
                link.link_speed == RTE_ETH_SPEED_NUM_NONE) {
       out.link = "up";
@@ -60,21 +57,21 @@ PortReport Port::report() const {
   }
   out.mac = mac_;
   out.ipv6 = config_.ip.family == 6;
-  out.udp_sum = udp_sum_;
-  out.udp_sum_refusal = udp_sum_refusal_;
+  out.udp_sum = setup_.udp_sum;
+  out.udp_sum_refusal = setup_.udp_sum_refusal;
   out.mtu = limits_.mtu;
   out.frame_bytes = limits_.frame_bytes;
   out.numa_node = socket_;
-  out.queues = queues_;
+  out.queues = setup_.queues;
   out.joined_queues = joined_queues();
-  out.rx_descriptors = rx_descriptors_;
-  out.tx_descriptors = tx_descriptors_;
+  out.rx_descriptors = setup_.rx_descriptors;
+  out.tx_descriptors = setup_.tx_descriptors;
   out.rx_interrupts = can_interrupt();
-  out.flow_steering = flow_steering_;
+  out.flow_steering = setup_.flow_steering;
   out.hashed_queues = hashed_queues_;
-  out.rx_offloads = rx_offloads_;
-  out.tx_offloads = tx_offloads_;
-  out.splits_payload = splits_payload_;
+  out.rx_offloads = setup_.rx_offloads;
+  out.tx_offloads = setup_.tx_offloads;
+  out.splits_payload = setup_.splits_payload;
   out.rx_copies = row_->rx_copies;
   out.tx_copies = row_->tx_copies_count;
   return out;
