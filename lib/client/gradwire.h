@@ -4,6 +4,9 @@
  * The C interface of gradwire's client library: open the daemon of this host, share memory with
  * it, form a group with the clients of other daemons, all-reduce and the other collectives.
  *
+ * It is one file, however long: a program includes one header, and what it says is all of the
+ * interface's reference.
+ *
  * Link with -lgradwire (`pkg-config --libs gradwire`). C99 or C++. Every symbol has a version,
  * GRADWIRE_1.0 or the later one that brought it. No exception crosses this interface.
  *
