@@ -157,7 +157,7 @@ struct ShardStatus {
   std::uint32_t least_heard_unanswered = 0;  ///< inquiries that went there in this time
   wire::IpAddress least_heard_ip;            ///< where this rank sends to it now, if it is awaited
   bool is_contribution_missing = false;      ///< to the oldest op
-  bool missing_rank_has_posted = false;
+  bool missing_rank_has_posted = false;      ///< or nobody here can know
   std::uint16_t missing_rank = 0;
   TileProgress tiles;  ///< of the oldest op, if it goes by tiles
   TransferWait transfer;
