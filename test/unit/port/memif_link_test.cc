@@ -1,40 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "port/memif/memif_link.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
-#include <cstddef>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "ipc/unique_fd.h"
+#include "memif_listener.h"
 
 namespace gradwire::port {
-namespace {
-
-ipc::UniqueFd listen_at(const MemifEnd& end) {
-  ipc::UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + (end.abstract ? 1 : 0), end.socket.data(), end.socket.size());
-  const std::size_t bytes =
-      end.abstract ? offsetof(sockaddr_un, sun_path) + 1 + end.socket.size() : sizeof(address);
-  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-                 static_cast<socklen_t>(bytes)) == 0);
-  REQUIRE(::listen(fd.get(), 1) == 0);
-  return fd;
-}
-
-std::string path_of_this_process() {
-  return "/tmp/gradwire-memif-" + std::to_string(::getpid()) + ".sock";
-}
-
-}  // namespace
 
 TEST_CASE("a memif end is what its device arguments say, else what the driver takes") {
   const MemifEnd plain = memif_end("bsize=9216");
