@@ -363,4 +363,18 @@ TEST_CASE("a bad table is refused before anybody waits") {
   CHECK(daemon.manager->group_count() == 0);
 }
 
+TEST_CASE("an entry of which a bit was changed on its way is refused, though it might be so") {
+  FakeDaemon daemon;
+  daemon.open(1);
+  auto body = join_body(0, table_of(3));
+  body.table[2].rates[0] ^= 1u << 10;
+  daemon.join(1, body);
+  daemon.refused(1, ErrorCode::kInvalidArgument, "the entry of rank 2 has checksum");
+  body = join_body(0, table_of(3));
+  body.table[1].checksum ^= 1;
+  daemon.join(1, body);
+  daemon.refused(1, ErrorCode::kInvalidArgument, "the entry of rank 1 has checksum");
+  CHECK(daemon.manager->group_count() == 0);
+}
+
 }  // namespace gradwire::control

@@ -93,7 +93,7 @@ TEST_CASE("checksum, digest, token and hello are those of the protocol's page") 
                     [](std::byte byte) { return byte == std::byte{}; }));
 }
 
-TEST_CASE("an entry of which one bit was changed is refused, whichever it is") {
+TEST_CASE("an entry of which one bit was changed has another checksum, whichever it is") {
   ipc::RankInfo info = entry(0x1111'1111'1111'1111, 0x0a0b0c0d, 1);
   auto* const bytes = reinterpret_cast<unsigned char*>(&info);
   for (std::size_t bit = 0; bit < 8 * sizeof info; ++bit) {
