@@ -48,6 +48,18 @@ eventually 20 moved || fail "no op is counted"
 page "http://127.0.0.1:$port_a/metrics" >"$run_dir/metrics"
 expect "promtool finds nothing to say about the metrics" promtool check metrics <"$run_dir/metrics"
 
+background silent "$python" -c '
+import socket, sys, time
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(200)]
+print("held", flush=True)
+time.sleep(1000)' "$port_a"
+eventually 30 grep -q held "$run_dir/silent.out" || fail "the connections are not taken"
+expect "200 connections that say nothing keep no scrape waiting" within 30 "$python" -c '
+import sys, urllib.request
+text = urllib.request.urlopen(sys.argv[1]).read().decode()
+assert "gradwire_op_bytes_total" in text, text' "http://127.0.0.1:$port_a/metrics"
+kill "${background[silent]}"
+
 up() { page "http://127.0.0.1:$port_prometheus/-/ready"; }
 eventually 30 up || fail "Prometheus does not start: $(tail -n 3 "$run_dir/prometheus.out")"
 expect "every query has data" "$python" "$programs/metrics.py" \
