@@ -114,7 +114,10 @@ options+=(-Dlean_sanitizers="$lean")
 # CUDA's compiler works with gcc, and takes minutes, which are wasted if the kernels do not run.
 [[ $compiler == gcc && $sanitize == none ]] || options+=(-Dcuda=disabled)
 # The default build compiles all that there is; what sanitizers instrument takes far longer.
-((!needed)) && [[ $sanitize == none || ${#build_targets[@]} != 0 ]] || build_suites=$suites
+if ((${#build_targets[@]} == 0)); then
+  build_suites=$suites
+  ((needed)) || [[ $sanitize != none ]] || build_all=1
+fi
 ((!build)) || build_tree "$folder" "$compiler" "${options[@]}"
 ((!build_only)) || exit 0
 

@@ -14,9 +14,11 @@ clang_name() {
 
 # build_tree FOLDER COMPILER MESON_OPTION...: sets FOLDER up if it is not, and builds everything, or
 # the targets that the array build_targets names, or what the tests of the suites need that
-# build_suites names, with commas between them. COMPILER is gcc or clang.
+# build_suites names, with commas between them; with build_all=1 everything besides, which need not
+# have all that a test needs. COMPILER is gcc or clang.
 build_targets=()
 build_suites=
+build_all=0
 build_tree() {
   local folder=$1 compiler=$2
   shift 2
@@ -56,9 +58,12 @@ build_tree() {
     files=$("$python" "$repo_root/scripts/lib/suite_targets.py" "$folder" "$build_suites") ||
       die "$folder: the tests of $build_suites cannot be listed."
     mapfile -t files <<<"$files"
+    ((!build_all)) || files+=(all)
     command=(ninja -C "$folder" "${files[@]}")
   fi
-  step "build: compiling ${build_suites:-${build_targets[*]:-everything}} in $folder"
+  local what=${build_suites:-${build_targets[*]}}
+  ((!build_all)) || what=
+  step "build: compiling ${what:-everything} in $folder"
   with_progress 20 "$log" "building" "${command[@]}" || build_failed "$log" "the build"
   # What each CUDA kernel needs of a multiprocessor, if this build has them.
   local resources=$folder/lib/reduce/cuda/kernels.resources
