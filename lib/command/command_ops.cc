@@ -19,9 +19,6 @@
 namespace gradwire::command {
 namespace {
 
-constexpr const char* kRemovedPages =
-    "removed pages from the memory that it shares with the daemon";
-
 /// Of the first member whose input is not there, else kReady. What has passed is not asked again:
 /// by then it may have been marked for a later op.
 reduce::ReadyEvent::State input_state(Group& group, OpSlot& slot, std::size_t& member) noexcept {
@@ -73,41 +70,6 @@ bool CommandLane::poll() noexcept {
     drains_.clear();
   }
   return worked;
-}
-
-/// Each is read no more from this round on: each round that used its memory would write to pages
-/// that replace it, and those count against the daemon's memory.
-void CommandLane::drop_hit_clients() noexcept {
-  std::uint32_t owner = 0;
-  for (std::uint32_t hits = 0; hits < kHitSteps && ipc::take_hit(owner); ++hits) {
-    ++steps_;
-    Client* const client = clients_.find(owner);
-    if (client == nullptr || client->faulty) continue;
-    cut_off(*client, AbortCode::kClientDied, kRemovedPages);
-    client->groups_to_abort = client->groups.size();
-    dropping_.push_back(client);
-  }
-}
-
-/// Of groups that end meanwhile the others have other places: then some are looked at again.
-void CommandLane::abort_groups_of_dropped() noexcept {
-  std::uint32_t looks = 0;
-  while (!dropping_.empty()) {
-    Client& client = *dropping_.back();
-    client.groups_to_abort = std::min(client.groups_to_abort, client.groups.size());
-    for (; client.groups_to_abort > 0; ++looks, ++steps_) {
-      if (looks == kHitSteps) return;
-      Group& group = *client.groups[--client.groups_to_abort];
-      if (group.aborted || group.ending) continue;
-      const auto member = std::find(group.members.begin(), group.members.end(), &client);
-      AbortReason reason;
-      reason.code = AbortCode::kClientDied;
-      reason.culprit_rank = reason.reporter_rank = group.rank;
-      format_detail(reason, "member {} {}", member - group.members.begin(), kRemovedPages);
-      abort(group, reason);
-    }
-    dropping_.pop_back();
-  }
 }
 
 bool CommandLane::poll_client(Client& client, std::uint64_t until) noexcept {
