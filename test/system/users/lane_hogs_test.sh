@@ -38,19 +38,33 @@ others_are_served() {
     $(sockets 2)
 }
 
+# The daemon tells the longest round of the last minute, and on a busy machine all this takes more.
+longest=0
+note_steps() {
+  local steps
+  "$gradwire_cli" status --json --socket "$(daemon_socket 0)" >"$run_dir/status.json"
+  steps=$("$python" -c 'import json, sys
+print(max(lane["round_steps_max"] for lane in json.load(sys.stdin)["lanes"]))' \
+    <"$run_dir/status.json")
+  longest=$((steps > longest ? steps : longest))
+}
+
 hog=("$python" "$hostile/lane_hogs.py")
 step "a user whose clients post what is refused"
 background flood "${hog[@]}" flood "$(daemon_socket 0)"
 others_are_served
 expect_ended "all are refused" flood
+note_steps
 step "a user's group ends with receives that nobody served"
 background end "${hog[@]}" end "$(daemon_socket 0)"
 others_are_served
 expect_ended "they end" end
+note_steps
 if [[ ${GRADWIRE_SANITIZE:-none} == none ]]; then
   step "a user removes pages when there is none left"
   expect "is cut off" "${hog[@]}" punch "$(daemon_socket 0)" "${daemon_pids[0]}"
   daemon_alive 0 || fail "the daemon did not survive it"
+  note_steps
   others_are_served
   expect_text "the log says who" "client .* removed pages from the memory" "$(daemon_log 0)"
   step "a user cuts what it shares with the daemon to nothing"
@@ -62,12 +76,9 @@ if [[ ${GRADWIRE_SANITIZE:-none} == none ]]; then
   others_are_served
 fi
 
-"$gradwire_cli" status --json --socket "$(daemon_socket 0)" >"$run_dir/status.json"
-steps=$("$python" -c 'import json, sys
-print(max(lane["round_steps_max"] for lane in json.load(sys.stdin)["lanes"]))' \
-  <"$run_dir/status.json")
-step "the longest round of a lane had $steps steps"
-((steps > 50 && steps <= most_steps)) || fail "that is not within 51 and $most_steps"
+note_steps
+step "the longest round of a lane had $longest steps"
+((longest > 50 && longest <= most_steps)) || fail "that is not within 51 and $most_steps"
 
 touch "$run_dir/enough"
 expect_ended "the other user's sums were right all the time" bystanders
