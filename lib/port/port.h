@@ -228,6 +228,7 @@ class Port {
   ipc::UniqueFd group_socket_;  ///< holds the memberships of the kernel's interface
   bool interrupts_ = false;     ///< by calls of the driver
   int wake_socket_ = -1;  ///< the driver's, while the port is configured; -1: none that is known
+  mutable std::uint64_t dropped_by_kernel_ = 0;  ///< of an af_packet port, as the kernel told
   bool started_ = false;
   std::atomic<bool> running_{false};
 

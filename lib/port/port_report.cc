@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <rte_ethdev.h>
 
+#include "port/memif/wake_socket.h"
 #include "port/port.h"
 
 namespace gradwire::port {
@@ -23,11 +24,14 @@ std::uint64_t Port::rate_bps() const noexcept {
 
 PortCounters Port::counters() const noexcept {
   PortCounters out;
+  if (wake_socket_ >= 0 && row_->limit == FrameLimitRule::kPacketFrame) {
+    dropped_by_kernel_ += packets_dropped(wake_socket_);
+  }
   rte_eth_stats stats{};
   if (rte_eth_stats_get(id_, &stats) != 0) return out;
   out.rx_packets = stats.ipackets;
   out.rx_bytes = stats.ibytes;
-  out.rx_missed = stats.imissed;
+  out.rx_missed = stats.imissed + dropped_by_kernel_;
   out.rx_errors = stats.ierrors;
   out.rx_no_mbuf = stats.rx_nombuf;
   out.tx_packets = stats.opackets;

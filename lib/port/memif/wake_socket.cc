@@ -60,4 +60,11 @@ int packet_socket_of(unsigned if_index) {
   return found;
 }
 
+std::uint64_t packets_dropped(int packet_socket) noexcept {
+  tpacket_stats stats{};
+  socklen_t size = sizeof stats;
+  if (getsockopt(packet_socket, SOL_PACKET, PACKET_STATISTICS, &stats, &size) != 0) return 0;
+  return stats.tp_drops;
+}
+
 }  // namespace gradwire::port

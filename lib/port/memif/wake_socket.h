@@ -8,6 +8,7 @@
 /// Control thread. No call waits.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace gradwire::port {
@@ -22,5 +23,9 @@ namespace gradwire::port {
 /// The only packet socket of this process that is bound to that interface.
 /// @return -1 if there is none, or several.
 [[nodiscard]] int packet_socket_of(unsigned if_index);
+
+/// How many packets the kernel has dropped at a packet socket since it was asked last, because the
+/// driver had not taken those before; the driver counts none of them. 0 if the kernel does not say.
+[[nodiscard]] std::uint64_t packets_dropped(int packet_socket) noexcept;
 
 }  // namespace gradwire::port

@@ -70,6 +70,32 @@ TEST_CASE("the packet socket of an interface is found, and none if several are")
   }
 }
 
+TEST_CASE("packets that the kernel drops at a packet socket that nobody reads are told once") {
+  const UniqueFd bound = packet_socket(if_nametoindex("lo"));
+  if (bound.get() < 0) {
+    WARN("skipped: packet sockets need CAP_NET_RAW");
+    return;
+  }
+  const int bytes = 4096;
+  REQUIRE(setsockopt(bound.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
+  CHECK(port::packets_dropped(bound.get()) == 0);
+  const UniqueFd sender(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(9);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const char datagram[1000] = {};
+  for (int i = 0; i < 1000; ++i) {
+    // One that nobody takes is answered by ICMP, of which the next call tells.
+    (void)sendto(sender.get(), datagram, sizeof datagram, 0, reinterpret_cast<sockaddr*>(&to),
+                 sizeof to);
+  }
+  const std::uint64_t dropped = port::packets_dropped(bound.get());
+  CHECK(dropped > 400);
+  CHECK(port::packets_dropped(bound.get()) < dropped);  // others may use the loopback, too
+  CHECK(port::packets_dropped(sender.get()) == 0);
+}
+
 TEST_CASE("an AF_XDP socket that came while a queue was set up is found, and none if two came") {
   const std::vector<int> before = port::xdp_sockets();
   const UniqueFd one(socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
