@@ -96,7 +96,8 @@ class Collectives(Reconfigures, Backend):
             self._recorder = recorder()
             if size > 1 and not waits:
                 self._open(*form(
-                    self.engine.client, store, rank, size, min(timeout_s, 3600.0), name
+                    self.engine.client, store, rank, size, min(timeout_s, 3600.0), name,
+                    self.global_ranks,
                 ))
         except BaseException:
             self._close()

@@ -75,11 +75,22 @@ def _exchange(store, rank, size, own, timeout, name):
     return said, group_id
 
 
-def form(client, store, rank, size, timeout, name):
+def join(client, group_id, rank, infos, timeout, what, global_ranks):
+    """Joins the group of these, as its ``rank``. Returns (Group, Layout). An error says ``what`` it
+    is about, and which processes the daemons' ranks have, whose members its text counts."""
+    layout = Layout(infos)
+    try:
+        return client.join_processes(group_id, 0, rank, infos, timeout=timeout), layout
+    except GradwireError as error:
+        error.text = "%s: %s%s" % (what, error.text, layout.explain(global_ranks))
+        error.args = ("%s (%s)" % (error.text, error.code.name),)
+        raise
+
+
+def form(client, store, rank, size, timeout, name, global_ranks):
     """Collective among ``size`` processes. Returns (Group, Layout). Bound: twice ``timeout``."""
     own = client.describe() + b"%d@%s" % (os.getpid(), socket.gethostname().encode())
     said, group_id = _exchange(store, rank, size, own, timeout, name)
     length = len(client.describe())
     infos = [text[:length] for text in said]
-    group = client.join_processes(group_id, 0, rank, infos, timeout=min(timeout, 3600.0))
-    return group, Layout(infos)
+    return join(client, group_id, rank, infos, timeout, "process group %s" % name, global_ranks)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from .._native import GradwireError, Status
 from . import seat
 from .engine import Engine
-from .formation import Layout
+from .formation import join
 from .wire import GroupFormats
 from .work import GradwireWork, seconds
 
@@ -115,19 +115,13 @@ class Reconfigures:
         engine.close_channels(self._channels())
         self._make_channels()
         self._members_are(own, len(members), max(said["groups"] for said in members))
-        infos = [said["info"] for said in members]
-        layout = Layout(infos)
         if len(members) > 1:
-            try:
-                group = engine.client.join_processes(
-                    _group_id(opts.uuid, members), 0, own, infos, timeout=timeout_s
-                )
-            except GradwireError as error:
-                error.text = "reconfigure %d of process group %s: %s%s" % (
-                    opts.uuid, self.group_name, error.text, layout.explain(self.global_ranks))
-                error.args = ("%s (%s)" % (error.text, error.code.name),)
-                raise
-            self._open(group, layout)
+            self._open(*join(
+                engine.client, _group_id(opts.uuid, members), own,
+                [said["info"] for said in members], timeout_s,
+                "reconfigure %d of process group %s" % (opts.uuid, self.group_name),
+                self.global_ranks,
+            ))
         self._formed = True
         self.generation, self.fresh, self.keepers = "uuid %d" % opts.uuid, False, self._size
         work = GradwireWork(engine, lambda: "reconfigure of process group %s" % self.group_name,
