@@ -32,14 +32,14 @@ struct Turns {
 
 TEST_CASE("words and pieces go by turns, over rounds too, and as many as a round takes") {
   WordTurns turns;
-  Turns port{.words = 100, .pieces = 100};
+  Turns port{.words = 100, .pieces = 100, .order = {}};
   for (int round = 0; round < 3; ++round) CHECK(port.run(turns, 3) == 3);
   CHECK(port.order == "wpwpwpwpw");
 }
 
 TEST_CASE("what there is none of gives its turn to the other") {
   WordTurns turns;
-  Turns port{.words = 1, .pieces = 3};
+  Turns port{.words = 1, .pieces = 3, .order = {}};
   CHECK(port.run(turns, 16) == 4);
   CHECK(port.order == "wppp");
   port.words = 2;
