@@ -111,8 +111,8 @@ bool Lane::poll_once(TimeNs now) noexcept {
       count(counters_.tx_dropped, port.tx.clear());
     }
   }
-  round_steps_.note(steps_ + (counters_.rx_packets - frames) + (commands_->steps() - commands));
   if (statuses_.due(now)) publish(now);
+  round_steps_.note(steps_ + (counters_.rx_packets - frames) + (commands_->steps() - commands));
   rests_.round_ended(now);
   count(counters_.rounds);
   if (worked) count(counters_.busy_rounds);
@@ -120,10 +120,12 @@ bool Lane::poll_once(TimeNs now) noexcept {
 }
 
 void Lane::publish(TimeNs now) noexcept {
-  statuses_.begin(now);
-  round_us_.turn(now);
-  round_steps_.turn(now);
-  for (const std::uint16_t index : slots_.in_use()) {
+  if (statuses_.begin(now, slots_.in_use().size())) {
+    round_us_.turn(now);
+    round_steps_.turn(now);
+  }
+  for (const std::uint16_t index : statuses_.next_of(slots_.in_use())) {
+    ++steps_;
     GroupSlot& slot = slots_[index];
     if (slot.shown) continue;
     slot.shown = !slot.awake && !slot.expects && slot.shard->config().transfers.alone;

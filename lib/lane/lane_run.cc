@@ -37,7 +37,7 @@ void Lane::run(const std::atomic<bool>& stop) noexcept {
     worked = poll_once(now);
     const IdleStep step = after_round(now, worked);
     if (step.action == IdleAction::kPause) rte_pause();
-    if (step.action != IdleAction::kSleep) continue;
+    if (step.action != IdleAction::kSleep || statuses_.unfinished()) continue;
     if (commands_->find_commands()) continue;
     round_us_.note(static_cast<std::uint64_t>(clock.now() - awake_since) / 1'000);
     sleep(step.sleep_ns, now);

@@ -136,6 +136,39 @@ TEST_CASE("a lane that sleeps counts silence in full, however many groups rest")
   CHECK(ranks.now - gone_at < 2'000'000'000 + 60'000'000);
 }
 
+TEST_CASE("a round publishes some groups' statuses, and the next ones the rest") {
+  constexpr std::size_t kGroups = 150;
+  TwoRanksOptions options;
+  options.max_groups = kGroups;
+  options.window_packets = 8;
+  TwoRanks ranks(options);
+  REQUIRE(ranks.form());
+  for (std::size_t i = 1; i < kGroups; ++i) REQUIRE(ranks.form_another());
+  Lane& lane = ranks.rank(0).datapath->lane(0);
+  // Rank 1 says nothing any more, so the silence of each group's neighbor grows.
+  const auto changed = [&, before = lane.published()] {
+    const auto after = lane.published();
+    REQUIRE(after.size() == kGroups);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < kGroups; ++i) {
+      count += after[i].status.upstream_silence_ns != before[i].status.upstream_silence_ns ? 1 : 0;
+    }
+    return count;
+  };
+  ranks.now += 2 * Publications::kSpacingNs;
+  for (std::size_t done = 0; done < kGroups;) {
+    lane.poll_once(ranks.now);
+    ranks.take_notices(0);
+    ranks.ports().drain();
+    CHECK(changed() == std::min(kGroups, done + Publications::kPerRound));
+    REQUIRE(changed() > done);
+    done = changed();
+    ranks.now += 5'000;
+  }
+  ranks.run_until([] { return false; }, 10'000'000);
+  ranks.leave_and_check();
+}
+
 TEST_CASE("a lane that has as many groups as it can hold says so") {
   TwoRanks ranks;  // two groups at most
   {
