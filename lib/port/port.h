@@ -61,46 +61,6 @@ struct PortConfig {
   friend bool operator==(const PortConfig&, const PortConfig&) = default;
 };
 
-/// What the device reported and how it was configured, for the operator.
-struct PortReport {
-  std::string device;
-  std::string driver;
-  std::string link;  ///< as the driver says: "up 100 Gbit/s full duplex"
-  wire::MacAddress mac{};
-  std::uint32_t mtu = 0;
-  std::uint32_t frame_bytes = 0;
-  int numa_node = -1;
-  std::uint16_t queues = 0;
-  std::uint16_t joined_queues = 0;  ///< fewer if a memif peer has fewer
-  std::uint16_t rx_descriptors = 0;
-  std::uint16_t tx_descriptors = 0;
-  bool rx_interrupts = false;  ///< enabled, so that a packet wakes a sleeping lane
-  bool flow_steering = false;  ///< rte_flow rules bring packets to their lane
-  /// Of the interface below an AF_XDP port, if there are several and a hash chooses one: the port
-  /// receives by the first. Else 0.
-  std::uint32_t hashed_queues = 0;
-  std::uint64_t rx_offloads = 0;
-  std::uint64_t tx_offloads = 0;
-  bool ipv6 = false;
-  wire::UdpSum udp_sum = wire::UdpSum::kCpu;  ///< over IPv6
-  std::string udp_sum_refusal;  ///< why the driver, which offers it, does not compute it over IPv6
-  bool splits_payload = false;  ///< puts payloads into separate mempools in a GPU's memory
-  std::uint8_t rx_copies = 0;   ///< of each byte
-  std::uint8_t tx_copies = 0;
-};
-
-/// What the driver counts; 0 if it does not count it.
-struct PortCounters {
-  std::uint64_t rx_packets = 0;
-  std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_missed = 0;  ///< dropped by the NIC: no descriptor was free
-  std::uint64_t rx_errors = 0;
-  std::uint64_t rx_no_mbuf = 0;
-  std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_errors = 0;
-};
-
 /// How a port was configured.
 struct PortSetup {
   std::uint16_t queues = 0;
@@ -115,6 +75,37 @@ struct PortSetup {
   std::string udp_sum_refusal;  ///< why the driver, which offers it, does not compute it over IPv6
   bool flow_steering = false;   ///< rte_flow rules bring packets to their lane
   bool splits_payload = false;  ///< puts payloads into separate mempools in a GPU's memory
+};
+
+/// What the device reported and how it was configured, for the operator.
+struct PortReport : PortSetup {
+  std::string device;
+  std::string driver;
+  std::string link;  ///< as the driver says: "up 100 Gbit/s full duplex"
+  wire::MacAddress mac{};
+  std::uint32_t mtu = 0;
+  std::uint32_t frame_bytes = 0;
+  int numa_node = -1;
+  std::uint16_t joined_queues = 0;  ///< fewer if a memif peer has fewer
+  bool rx_interrupts = false;       ///< enabled, so that a packet wakes a sleeping lane
+  /// Of the interface below an AF_XDP port, if there are several and a hash chooses one: the port
+  /// receives by the first. Else 0.
+  std::uint32_t hashed_queues = 0;
+  bool ipv6 = false;
+  std::uint8_t rx_copies = 0;  ///< of each byte
+  std::uint8_t tx_copies = 0;
+};
+
+/// What the driver counts; 0 if it does not count it.
+struct PortCounters {
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_missed = 0;  ///< dropped by the NIC: no descriptor was free
+  std::uint64_t rx_errors = 0;
+  std::uint64_t rx_no_mbuf = 0;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_errors = 0;
 };
 
 class Port {

@@ -42,6 +42,7 @@ PortCounters Port::counters() const noexcept {
 
 PortReport Port::report() const {
   PortReport out;
+  static_cast<PortSetup&>(out) = setup_;
   out.device = config_.device;
   rte_eth_dev_info info{};
   if (rte_eth_dev_info_get(id_, &info) == 0 && info.driver_name != nullptr) {
@@ -61,21 +62,12 @@ PortReport Port::report() const {
   }
   out.mac = mac_;
   out.ipv6 = config_.ip.family == 6;
-  out.udp_sum = setup_.udp_sum;
-  out.udp_sum_refusal = setup_.udp_sum_refusal;
   out.mtu = limits_.mtu;
   out.frame_bytes = limits_.frame_bytes;
   out.numa_node = socket_;
-  out.queues = setup_.queues;
   out.joined_queues = joined_queues();
-  out.rx_descriptors = setup_.rx_descriptors;
-  out.tx_descriptors = setup_.tx_descriptors;
   out.rx_interrupts = can_interrupt();
-  out.flow_steering = setup_.flow_steering;
   out.hashed_queues = hashed_queues_;
-  out.rx_offloads = setup_.rx_offloads;
-  out.tx_offloads = setup_.tx_offloads;
-  out.splits_payload = setup_.splits_payload;
   out.rx_copies = row_->rx_copies;
   out.tx_copies = row_->tx_copies_count;
   return out;
