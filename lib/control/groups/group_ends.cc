@@ -12,6 +12,13 @@
 namespace gradwire::control {
 namespace {
 
+ipc::GroupAbortedEvent event_of(const Group& group) {
+  ipc::GroupAbortedEvent event;
+  event.group_handle = group.handle;
+  ipc::copy_text(event.text, describe(group.reason));
+  return event;
+}
+
 /// A client's text, which other ranks, logs and terminals will show.
 std::string printable(std::string text) {
   clean_text(text);
@@ -144,10 +151,11 @@ void GroupEnds::tell_some() {
   while (!untold_.empty()) {
     Group* const group = groups_.by_handle(untold_.front());
     if (group != nullptr) {
+      const ipc::GroupAbortedEvent event = event_of(*group);
       for (Member& member : group->members) {
         if (member.told) continue;
         if (told_ >= kToldPerRound) return work_.leave_some();
-        tell(*group, member);
+        tell(event, member);
       }
     }
     untold_.pop_front();
@@ -155,15 +163,15 @@ void GroupEnds::tell_some() {
 }
 
 void GroupEnds::tell(const Group& group, Member& member) {
-  if (!group.reason.is_set() || member.told) return;
+  if (group.reason.is_set() && !member.told) tell(event_of(group), member);
+}
+
+void GroupEnds::tell(const ipc::GroupAbortedEvent& event, Member& member) {
   member.told = true;
   // A member that still waits for its join reply gets the error as that reply. One that has left
   // and waits for the close is told too, since its ops may not have finished.
   const Client* client = clients_.by_id(member.client_id);
   if (client == nullptr || client->retired || (member.left && !member.leave_reply)) return;
-  ipc::GroupAbortedEvent event;
-  event.group_handle = group.handle;
-  ipc::copy_text(event.text, describe(group.reason));
   replies_.event(client->connection, ipc::MessageType::kGroupAborted, ipc::bytes_of(event));
   ++told_;
   work_.add(kSendSteps);

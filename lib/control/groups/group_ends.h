@@ -78,9 +78,11 @@ class GroupEnds {
   [[nodiscard]] Result<Group*> group_of(const Client& client, std::uint64_t handle);
   void ask_to_leave(Group& group);
   void forget_if_left(std::uint64_t handle);
-  /// Of aborts, as many members as this round may still tell.
+  /// Tells as many members of aborts as this round may still tell.
   void tell_some();
+  /// Tells the member if the group was aborted, once.
   void tell(const Group& group, Member& member);
+  void tell(const ipc::GroupAbortedEvent& event, Member& member);
 
   const Limits& limits_;
   LaneControl& lanes_;
