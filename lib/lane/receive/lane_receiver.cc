@@ -117,8 +117,8 @@ bool LaneReceiver::receive(TimeNs now) noexcept {
         received = rte_eth_rx_burst(ports_[p].port_id, config_.lane, frames.data(), burst);
       }
       require(received <= burst, "a driver gives no more than it was asked for");
-      std::span<rte_mbuf* const> passed(frames.data(), received);
-      if (ports_[p].faults != nullptr) passed = ports_[p].pass_faults(passed, now);
+      const std::span<rte_mbuf* const> passed =
+          ports_[p].pass_faults(std::span(frames).first(received), now);
       // Headers are in two cache lines. Without prefetching, waiting for them would be most of a
       // small frame's cost.
       for (rte_mbuf* frame : passed) {
