@@ -41,6 +41,10 @@ class GradwireError(RuntimeError):
         self.code = Status(code)
         self.text = text
 
+    def reword(self, text):
+        """It says this from now on."""
+        self.__init__(self.code, text)
+
     def __reduce__(self):
         return GradwireError, (self.code, self.text)
 

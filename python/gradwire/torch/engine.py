@@ -285,9 +285,8 @@ class Engine:
                 lib.gw_wait(op.handle, milliseconds(_AFTER_ABORT_S))
             except GradwireError:
                 pass
-        error.text += channel.explain
+        error.reword(error.text + channel.explain)
         error.named = True
-        error.args = ("%s (%s)" % (error.text, error.code.name),)
         channel.fail(error)
         self.ended(op, error)
 

@@ -82,8 +82,7 @@ def join(client, group_id, rank, infos, timeout, what, global_ranks):
     try:
         return client.join_processes(group_id, 0, rank, infos, timeout=timeout), layout
     except GradwireError as error:
-        error.text = "%s: %s%s" % (what, error.text, layout.explain(global_ranks))
-        error.args = ("%s (%s)" % (error.text, error.code.name),)
+        error.reword("%s: %s%s" % (what, error.text, layout.explain(global_ranks)))
         raise
 
 
