@@ -30,7 +30,7 @@ void CommandLane::drop_hit_clients() noexcept {
   }
 }
 
-/// Of groups that end meanwhile the others have other places: then some are looked at again.
+/// If groups end meanwhile, the others have other places, and some are looked at again.
 void CommandLane::abort_groups_of_dropped() noexcept {
   std::uint32_t looks = 0;
   while (!dropping_.empty()) {

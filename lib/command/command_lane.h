@@ -46,7 +46,7 @@ class CommandLane {
   /// The same for completions of groups that have ended, and for what is handed to the lanes.
   static constexpr std::uint32_t kEndingSteps = 64;
   static constexpr std::uint32_t kHandingSteps = 128;
-  /// The same for clients that removed pages, and as many for groups of theirs.
+  /// So many clients are dropped in a round that removed pages, and as many groups of theirs end.
   static constexpr std::uint32_t kHitSteps = 64;
   /// The most steps of one poll(). What begins within a bound may end above it: the ops that one
   /// command or report completes, and a look at every lane.

@@ -14,7 +14,7 @@
 
 namespace gradwire::control {
 
-/// Of a message to a client's socket.
+/// For a message to a client's socket.
 inline constexpr std::uint64_t kSendSteps = 2;
 
 class WorkMeter {

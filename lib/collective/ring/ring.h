@@ -230,7 +230,7 @@ class Ring {
                                                             rte_mbuf* mbuf, std::byte* payload,
                                                             const ChunkSpan& span, bool finalize,
                                                             TimeNs now) noexcept;
-  // Of a chunk whose work is done.
+  // For a chunk whose work is done.
   [[gnu::always_inline]] inline void note_arrived(Op& op, const Ends& ends,
                                                   bool holds_credit) noexcept;
   [[gnu::always_inline]] inline void end_here(Op& op, std::uint32_t chunk, rte_mbuf* mbuf,
