@@ -58,8 +58,10 @@ bool CommandLane::poll() noexcept {
   bool worked = false;
   if (ipc::has_hits()) [[unlikely]]
     drop_hit_clients();
-  if (!dropping_.empty()) [[unlikely]]
+  if (!dropping_.empty()) [[unlikely]] {
     abort_groups_of_dropped();
+    worked = true;  // The lane must not sleep before the rest.
+  }
   clients_.look_at_next();
   worked |= clients_.run(
       [this](Client& client, std::uint64_t until) { return poll_client(client, until); });
